@@ -1,0 +1,77 @@
+// NodeArea is the one memory that all processes of a node share: a doorbell for each of them and the
+// spin tokens of the machine. Made by the daemon, mapped writable by everybody.
+//
+// A doorbell is how one process wakes another. A futex wake of a halted core costs 42 µs here, a
+// spinning hand-over 0.4, so a ring is a plain load while its owner is awake:
+//   sleeper:  sleeping = 1; look once more; futex wait while sleeping == 1
+//   ringer:   publish (sequentially consistent); if sleeping: sleeping = 0; futex wake
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/fd.h"
+#include "shm/mapping.h"
+#include "types/id.h"
+#include "types/status.h"
+
+namespace manta::shm {
+
+struct alignas(128) Doorbell {
+  // What `flags` asks of the receiver's main loop, besides the work in its queues.
+  static constexpr std::uint32_t kRevoke = 1;  // daemon to worker: give the lease back between tasks
+  static constexpr std::uint32_t kMail = 2;    // own connection thread: look at the inbox
+  // What `state` says of a worker, for `manta status` and for choosing whom to revoke.
+  static constexpr std::uint32_t kIdle = 0;
+  static constexpr std::uint32_t kBusy = 1;
+  static constexpr std::uint32_t kWaiting = 2;  // a task sleeping in Get
+
+  std::atomic<std::uint32_t> sleeping;
+  std::atomic<std::uint32_t> flags;
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> spinning;   // holds a spin token; the daemon takes it back after a crash
+  std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
+  std::atomic<std::uint64_t> completed;  // and those of them that came to an end
+  std::atomic<std::uint64_t> ran;        // tasks this process has run, ever
+
+  // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before.
+  void Ring();
+  // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more
+  // for work, then Sleep; or CancelSleep if there was some.
+  void PrepareSleep() { sleeping.store(1, std::memory_order_seq_cst); }
+  void CancelSleep() { sleeping.store(0, std::memory_order_relaxed); }
+  void Sleep(std::int64_t timeout_us);
+};
+static_assert(sizeof(Doorbell) == 128);
+
+struct NodeHeader {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint32_t cores;
+  std::atomic<std::int32_t> spinners;  // processes that spin now; never more than cores
+};
+
+class NodeArea {
+ public:
+  static Result<NodeArea> Create(std::uint32_t cores);  // the daemon
+  static Result<NodeArea> Open(base::Fd fd);            // everybody else
+
+  [[nodiscard]] NodeHeader& header() { return *reinterpret_cast<NodeHeader*>(map_.data()); }
+  [[nodiscard]] Doorbell& bell(ProcessId process) {
+    return reinterpret_cast<Doorbell*>(map_.data() + kBellsOffset)[SlotOf(process)];
+  }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+  // A process may spin only while it holds a token: never more spinners than cores.
+  bool TakeSpinToken(Doorbell& bell);
+  void ReturnSpinToken(Doorbell& bell);
+  // Makes a doorbell like new, for a new process or after a crash.
+  void Reset(ProcessId process);
+
+ private:
+  static constexpr std::size_t kBellsOffset = 4096;
+  base::Fd fd_;
+  Mapping map_;
+};
+
+}  // namespace manta::shm

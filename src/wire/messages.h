@@ -1,0 +1,409 @@
+// Every message between a process and its node's daemon, over one Unix socket each. This file is
+// the protocol: a plain struct per message, encoded field by field by the codec of user values
+// (manta/codec.h), framed by wire/frame.h. Both ends come from one build (Hello carries the version).
+//
+// "->" marks who sends: P any process (driver or worker), D driver, W worker, F fork server, N daemon.
+// A message with a `call` number in its frame gets an answer with the same number: the struct named
+// in its comment, or Failed. All others are one-way.
+//
+// Order: what one process sends arrives in that order. Between two processes the daemon promises
+// this only: before it frees an object or ends an actor because its last holder let go, it reads
+// everything already sent to it by everybody. So a worker that sends Hold before its reply (which
+// goes through shared memory) is safe against the owner's Drop after that reply.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "types/failure.h"
+#include "types/id.h"
+#include "types/place.h"
+#include "types/resources.h"
+
+namespace manta::wire {
+
+inline constexpr std::uint32_t kVersion = 1;
+
+enum class Kind : std::uint16_t {
+  kFailed = 1, kHello, kWelcome, kGoodbye, kDone,
+  kLeaseRequest, kLeaseCancel, kLeaseRefused, kLeaseGranted, kLeaseStart, kLeaseReturn, kLeaseEnded, kLeaseLost,
+  kBlocked, kUnblock, kKillWorker, kExit,
+  kCreateActor, kActorCreated, kActorStart, kActorReady, kActorFailed, kAttachActor, kActorCaller, kActorState,
+  kKillActor, kFindActor, kActorFound,
+  kExpect, kPublish, kWaitObjects, kObjectReady, kHold, kDrop,
+  kSegmentRequest, kSegmentLent, kOpenSegment, kSegmentOpened, kRestore, kRestored, kFreeObjects, kSegmentReturn,
+  kFork, kForked, kExited,
+  kLogLines, kStatus, kStatusReply,
+};
+
+// ---- life of a process ----
+
+// Answer to any call that failed.
+struct Failed {
+  static constexpr Kind kKind = Kind::kFailed;
+  Failure failure;
+};
+
+enum class Role : std::uint8_t { kDriver = 0, kWorker = 1, kTool = 2 };
+
+// P -> N, first message, a call answered by Welcome. Descriptors: a driver sends its arena and its
+// executable (opened O_PATH or read-only); a worker its arena; a tool nothing.
+struct Hello {
+  static constexpr Kind kKind = Kind::kHello;
+  std::uint32_t version = kVersion;
+  Role role = Role::kDriver;
+  std::uint32_t pid = 0;
+  Id job;                  // drawn at random by a driver; a worker sends an empty one
+  std::string program;     // the executable's path, for messages
+  std::uint64_t program_hash = 0;  // of its build id; workers are pooled by it
+  std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
+};
+// N -> P. Descriptor: the node area.
+struct Welcome {
+  static constexpr Kind kKind = Kind::kWelcome;
+  ProcessId process = kNoProcess;
+  Resources total;
+  std::uint64_t store_bytes = 0;
+  std::string node;      // "n1"
+  std::string address;   // how a tool or another driver finds this daemon
+};
+// D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
+struct Goodbye {
+  static constexpr Kind kKind = Kind::kGoodbye;
+  std::uint8_t unused = 0;
+};
+struct Done {
+  static constexpr Kind kKind = Kind::kDone;
+  std::uint8_t unused = 0;
+};
+// N -> W: finish what is running, flush output, leave.
+struct Exit {
+  static constexpr Kind kKind = Kind::kExit;
+  std::uint8_t unused = 0;
+};
+
+// ---- leases: the right of an owner to have one worker serve one of its queues ----
+
+// P -> N. One request asks for one worker. `queue` and `lane` are offsets in the owner's arena; the
+// lane stays with this request until LeaseEnded, LeaseLost or LeaseRefused names it.
+struct LeaseRequest {
+  static constexpr Kind kKind = Kind::kLeaseRequest;
+  std::uint64_t request = 0;  // unique within the owner
+  Resources need;
+  std::int32_t priority = 0;
+  std::uint64_t queue = 0;
+  std::uint64_t lane = 0;
+};
+// P -> N: the queue has run empty. Answered one-way by LeaseEnded{request} if it was still waiting;
+// if it was granted meanwhile, nothing happens.
+struct LeaseCancel {
+  static constexpr Kind kKind = Kind::kLeaseCancel;
+  std::uint64_t request = 0;
+};
+// N -> P: can never be granted on this cluster.
+struct LeaseRefused {
+  static constexpr Kind kKind = Kind::kLeaseRefused;
+  std::uint64_t request = 0;
+  Failure failure;
+};
+// N -> P
+struct LeaseGranted {
+  static constexpr Kind kKind = Kind::kLeaseGranted;
+  std::uint64_t request = 0;
+  ProcessId worker = kNoProcess;
+  std::uint32_t pid = 0;
+};
+// N -> W. Descriptor: the owner's arena.
+struct LeaseStart {
+  static constexpr Kind kKind = Kind::kLeaseStart;
+  std::uint64_t lease = 0;
+  ProcessId owner = kNoProcess;
+  Id job;
+  std::uint64_t queue = 0;
+  std::uint64_t lane = 0;
+  bool with_gpus = false;
+  std::vector<std::uint32_t> gpus;
+};
+// W -> N: between two tasks, because the daemon asked (Doorbell::kRevoke).
+struct LeaseReturn {
+  static constexpr Kind kKind = Kind::kLeaseReturn;
+  std::uint64_t lease = 0;
+};
+// N -> P: the lane is free again; nobody serves it.
+struct LeaseEnded {
+  static constexpr Kind kKind = Kind::kLeaseEnded;
+  std::uint64_t request = 0;
+};
+// N -> P: the worker died holding the lease. What it had claimed and not answered is lost.
+struct LeaseLost {
+  static constexpr Kind kKind = Kind::kLeaseLost;
+  std::uint64_t request = 0;
+  ProcessId worker = kNoProcess;
+  Failure failure;  // kWorkerCrashed: which signal, last lines
+};
+// W -> N: the task is about to sleep in Get; its CPUs (not its GPUs) may serve others.
+struct Blocked {
+  static constexpr Kind kKind = Kind::kBlocked;
+  std::uint64_t lease = 0;  // 0: the actor of this worker
+};
+// W -> N, a call answered by Done when the CPUs are the task's again. Goes before new requests.
+struct Unblock {
+  static constexpr Kind kKind = Kind::kUnblock;
+  std::uint64_t lease = 0;
+};
+// P -> N: kill this worker if it still serves a lease of mine (or is an actor's worker): a cancel by
+// force or a task's timeout. With `stack` it gets SIGQUIT first and 200 ms to print its stack.
+struct KillWorker {
+  static constexpr Kind kKind = Kind::kKillWorker;
+  ProcessId worker = kNoProcess;
+  bool stack = false;
+  Failure failure;  // what LeaseLost (or ActorState) shall say
+};
+
+// ---- actors ----
+
+struct ActorOptions {
+  Resources need;
+  std::string name;
+  std::string space = "default";
+  bool detached = false;
+  bool get_if_exists = false;
+  std::int64_t max_restarts = 0;  // -1: no limit
+  std::int64_t max_call_retries = 0;
+  std::uint32_t concurrency = 1;
+  bool ordered = true;
+  std::string class_name;
+};
+// P -> N, a call answered by ActorCreated, or Failed (name taken, infeasible). The sender becomes a
+// holder of the actor, and the actor a holder of `args` until it is dead for good.
+struct CreateActor {
+  static constexpr Kind kKind = Kind::kCreateActor;
+  Id actor;
+  ActorOptions options;
+  std::string spec;  // a shm::SpecHeader and its arguments, as in a log
+  std::vector<Id> args;
+};
+struct ActorCreated {
+  static constexpr Kind kKind = Kind::kActorCreated;
+  Id actor;  // another than asked for with get_if_exists
+  ActorOptions options;
+};
+// N -> W: run the constructor, then serve callers.
+struct ActorStart {
+  static constexpr Kind kKind = Kind::kActorStart;
+  Id actor;
+  std::uint32_t epoch = 0;  // counts restarts
+  Id job;
+  ActorOptions options;
+  std::string spec;
+  ProcessId owner = kNoProcess;
+  bool with_gpus = false;
+  std::vector<std::uint32_t> gpus;
+};
+// W -> N
+struct ActorReady {
+  static constexpr Kind kKind = Kind::kActorReady;
+  Id actor;
+};
+// W -> N: the constructor threw. The daemon then ends the worker and the actor.
+struct ActorFailed {
+  static constexpr Kind kKind = Kind::kActorFailed;
+  Id actor;
+  Failure failure;
+};
+// P -> N: I call this actor through this queue and lane of my arena. Passed on as ActorCaller when
+// the actor runs. Forgotten when the actor's process dies: after ActorState{kRestarting} the caller
+// attaches again (with a queue in which the calls to be retried come first).
+struct AttachActor {
+  static constexpr Kind kKind = Kind::kAttachActor;
+  Id actor;
+  std::uint64_t queue = 0;
+  std::uint64_t lane = 0;
+};
+// N -> W. Descriptor: the caller's arena.
+struct ActorCaller {
+  static constexpr Kind kKind = Kind::kActorCaller;
+  ProcessId owner = kNoProcess;
+  std::uint64_t queue = 0;
+  std::uint64_t lane = 0;
+};
+enum class ActorPhase : std::uint8_t { kStarting = 0, kAlive = 1, kRestarting = 2, kDead = 3 };
+// N -> P, to every process that created or attached, at each change; at once upon AttachActor if dead.
+struct ActorState {
+  static constexpr Kind kKind = Kind::kActorState;
+  Id actor;
+  ActorPhase phase = ActorPhase::kStarting;
+  ProcessId worker = kNoProcess;
+  Failure failure;  // with kRestarting and kDead: why
+};
+// P -> N. `restart`: let it come back if restarts are left. Otherwise it is dead for good.
+struct KillActor {
+  static constexpr Kind kKind = Kind::kKillActor;
+  Id actor;
+  bool restart = false;
+};
+// P -> N, a call answered by ActorFound, or Failed{kNotFound}. The sender becomes a holder.
+struct FindActor {
+  static constexpr Kind kKind = Kind::kFindActor;
+  std::string name;
+  std::string space = "default";
+};
+struct ActorFound {
+  static constexpr Kind kKind = Kind::kActorFound;
+  Id actor;
+  ActorOptions options;
+};
+
+// ---- objects whose Ref has left its owner ----
+
+// What an object turned out to be.
+struct Outcome {
+  bool ready = false;
+  Failure failure;        // if not ok, nothing else counts
+  Place place;            // in the store, or
+  std::string bytes;      // the value itself
+  std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
+};
+// P -> N: I own this object, its Ref is leaving me, and it is not ready. The sender is a holder.
+struct Expect {
+  static constexpr Kind kKind = Kind::kExpect;
+  std::vector<Id> objects;
+};
+// P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder.
+struct Publish {
+  static constexpr Kind kKind = Kind::kPublish;
+  Id object;
+  Outcome outcome;
+};
+// P -> N: tell me (ObjectReady, one each) when these are there. An object nobody announced yet is
+// waited for as long as `owner` lives, then it is a Failure{kLost}.
+struct WaitObjects {
+  static constexpr Kind kKind = Kind::kWaitObjects;
+  std::vector<Id> objects;
+  std::vector<ProcessId> owners;
+};
+struct ObjectReady {
+  static constexpr Kind kKind = Kind::kObjectReady;
+  Id object;
+  Outcome outcome;
+};
+// P -> N: from now on `holder` (0: the sender) holds these objects or actors, once each.
+struct Hold {
+  static constexpr Kind kKind = Kind::kHold;
+  std::vector<Id> objects;
+  ProcessId holder = kNoProcess;
+};
+// P -> N: the sender no longer does.
+struct Drop {
+  static constexpr Kind kKind = Kind::kDrop;
+  std::vector<Id> objects;
+};
+
+// ---- the store (see store/keeper.h) ----
+
+// P -> N, a call answered by SegmentLent, perhaps later (when memory is short), or Failed.
+struct SegmentRequest {
+  static constexpr Kind kKind = Kind::kSegmentRequest;
+  std::uint64_t bytes = 0;  // of the object that found no room
+};
+// N -> P. Descriptor: the segment, writable.
+struct SegmentLent {
+  static constexpr Kind kKind = Kind::kSegmentLent;
+  std::uint32_t segment = 0;
+  std::uint64_t bytes = 0;
+  bool whole = false;  // lent for one large object: goes back to the daemon when that is sealed
+};
+// P -> N, a call answered by SegmentOpened or Failed{kLost}.
+struct OpenSegment {
+  static constexpr Kind kKind = Kind::kOpenSegment;
+  std::uint32_t segment = 0;
+};
+// N -> P. Descriptor: the segment, read-only.
+struct SegmentOpened {
+  static constexpr Kind kKind = Kind::kSegmentOpened;
+  std::uint32_t segment = 0;
+  std::uint64_t bytes = 0;
+};
+// P -> N, a call: the object is not at its Place any more (spilled). Answered by Restored or Failed.
+struct Restore {
+  static constexpr Kind kKind = Kind::kRestore;
+  Id object;
+};
+struct Restored {
+  static constexpr Kind kKind = Kind::kRestored;
+  Place place;
+};
+// P -> N: nobody needs these any more (never escaped, or their worker died before answering). Places
+// may be nowhere(): then whatever is stored under the id goes.
+struct FreeObjects {
+  static constexpr Kind kKind = Kind::kFreeObjects;
+  std::vector<Id> objects;
+  std::vector<Place> places;
+};
+// P -> N: I write no more into it.
+struct SegmentReturn {
+  static constexpr Kind kKind = Kind::kSegmentReturn;
+  std::uint32_t segment = 0;
+};
+
+// ---- fork server ----
+
+// N -> F. Descriptors: the worker's socket, its stdout and its stderr.
+struct Fork {
+  static constexpr Kind kKind = Kind::kFork;
+  std::uint64_t ticket = 0;
+};
+// F -> N. pid 0: fork failed (`error` is errno).
+struct Forked {
+  static constexpr Kind kKind = Kind::kForked;
+  std::uint64_t ticket = 0;
+  std::uint32_t pid = 0;
+  std::int32_t error = 0;
+};
+// F -> N: as waitpid said.
+struct Exited {
+  static constexpr Kind kKind = Kind::kExited;
+  std::uint32_t pid = 0;
+  std::int32_t status = 0;
+};
+
+// ---- output and status ----
+
+struct LogLine {
+  std::uint32_t pid = 0;
+  bool error_stream = false;
+  std::string label;  // "square" or "Counter.Add"
+  std::string text;   // without the newline
+};
+// N -> D
+struct LogLines {
+  static constexpr Kind kKind = Kind::kLogLines;
+  std::vector<LogLine> lines;
+};
+// T -> N, a call answered by StatusReply.
+struct StatusRequest {
+  static constexpr Kind kKind = Kind::kStatus;
+  std::uint8_t unused = 0;
+};
+struct StatusReply {
+  static constexpr Kind kKind = Kind::kStatusReply;
+  std::string node;
+  std::uint32_t pid = 0;
+  double uptime_seconds = 0;
+  Resources total;
+  Resources in_use;  // by workers that are running something, and by actors
+  std::uint32_t drivers = 0;
+  std::uint32_t workers = 0;
+  std::uint32_t workers_busy = 0;
+  std::uint32_t actors = 0;
+  std::uint64_t tasks_queued = 0;   // summed over all queues
+  std::uint64_t tasks_running = 0;
+  std::uint64_t tasks_finished = 0;
+  std::uint64_t store_bytes = 0;
+  std::uint64_t store_used = 0;
+  std::uint64_t store_objects = 0;
+  std::uint64_t store_spilled = 0;
+};
+
+}  // namespace manta::wire
