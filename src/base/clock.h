@@ -1,0 +1,10 @@
+// Monotonic time: the only clock that decides anything.
+#pragma once
+
+#include <cstdint>
+
+namespace manta::base {
+
+[[nodiscard]] std::int64_t NowMicros();
+
+}  // namespace manta::base
