@@ -162,37 +162,39 @@ class LeaseQueue {
     void HoldBack(const Resources& need);  // see "Holding back"
     void Change(const Resources& held, const std::vector<std::uint32_t>& devices, int sign);
   };
-  using Place = std::pair<std::int64_t, std::uint64_t>;   // -priority, arrival
+  using Turn = std::pair<std::int64_t, std::uint64_t>;    // -priority, arrival
   using QueueName = std::pair<ProcessId, std::uint64_t>;  // owner, queue
 
   [[nodiscard]] static QueueName QueueOf(const LeaseWant& want) { return {want.key.owner, want.queue}; }
   [[nodiscard]] std::int64_t Serving(const LeaseWant& want) const;
-  // Changes of a lease go between Detach and Attach, which keep loose_ and serving_ in step with it.
+  // Changes of a lease go between Detach and Attach, which keep free_, loose_ and serving_ in step with it.
   void Detach(const Lease& lease);
   void Attach(const Lease& lease);
-  void End(std::map<std::uint64_t, Lease>::iterator it);
-  void Forget(std::map<Place, LeaseWant>::iterator it);
+  bool EndAndSettle(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
   void Award(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions);
-  [[nodiscard]] std::vector<std::map<Place, LeaseWant>::const_iterator> InOrder() const;
+  [[nodiscard]] std::vector<const LeaseWant*> InOrder() const;  // see "Order"
   // Serves whoever can be served.
   void Settle(std::int64_t now_us, LeaseActions* actions);
-  void ResumeWoken(Pool* available, LeaseActions* actions);
+  bool ResumeWoken(Pool* available, LeaseActions* actions);
+
+  using IsIdle = std::function<bool(std::uint64_t)>;
   // What Tick would revoke, and when to ask again.
   struct Plan {
     std::vector<std::uint64_t> revoke;
+    std::map<QueueName, std::int64_t> losing;  // how many of `revoke` serve it
     std::int64_t next_us = kNever;
   };
+  // Who waits: a request, or a woken task.
   struct Needy {
     Resources need;
     const LeaseWant* want = nullptr;
     bool woken = false;
   };
-  [[nodiscard]] Plan MakePlan(std::int64_t now_us, const std::function<bool(std::uint64_t)>& idle) const;
+  [[nodiscard]] Plan MakePlan(std::int64_t now_us, const IsIdle& idle) const;
+  // Adds to the plan what `needy` may take to be covered, or nothing and false. `coming`: what is free or on its way.
+  bool Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, Pool* coming, Plan* plan) const;
   [[nodiscard]] bool MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
-                             std::int64_t victim_serving) const;
-  // False if it is not covered by what it may take now.
-  bool Cover(const Needy& needy, std::int64_t now_us, const std::function<bool(std::uint64_t)>& idle, Pool* coming,
-             Plan* plan) const;
+                             const Plan& plan) const;
 
   const std::string node_;
   Resources total_;
@@ -200,8 +202,8 @@ class LeaseQueue {
   Pool loose_;  // total less what actors and blocked leases hold
   std::uint64_t last_lease_ = 0;
   std::uint64_t arrivals_ = 0;
-  std::map<Place, LeaseWant> order_;
-  std::map<LeaseKey, Place> waiting_;
+  std::map<Turn, LeaseWant> order_;
+  std::map<LeaseKey, Turn> waiting_;
   std::map<std::uint64_t, Lease> leases_;
   std::map<LeaseKey, std::uint64_t> granted_;
   std::map<QueueName, std::int64_t> serving_;  // leases that run and stay
