@@ -81,7 +81,6 @@ class Directory {
   std::unordered_map<Id, Object> objects_;
   std::unordered_map<ProcessId, std::unordered_set<Id>> owned_;  // entries of objects_, by owner
   std::unordered_map<ProcessId, std::unordered_set<Id>> waits_;  // ditto, by waiter
-  std::unordered_map<ProcessId, std::size_t> held_;              // how many it holds, about: for Involved
   LettingGo gathering_;
   LettingGo applying_;
 };

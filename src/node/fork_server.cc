@@ -86,7 +86,7 @@ Status ForkServer::Start(const Program& program) {
   base::Fd here(pair[0]);
   const base::Fd there(pair[1]);
   fcntl(here.get(), F_SETFL, O_NONBLOCK);
-  output_ = std::make_unique<ProcessOutput>(loop_, events_.lines);
+  output_ = std::make_unique<ProcessOutput>(loop_, events_.lines, events_.ready);
   base::Fd out;
   base::Fd error;
   if (Status status = output_->Open(&out, &error); !status.ok()) return status;
@@ -132,11 +132,14 @@ void ForkServer::Kill(const std::string& why) {
 
 void ForkServer::OnFrame(wire::Frame& frame) {
   if (frame.kind == wire::Kind::kForked) {
-    if (const Result<wire::Forked> message = frame.As<wire::Forked>(); message.ok()) return events_.forked(message.value());
+    if (const Result<wire::Forked> message = frame.As<wire::Forked>(); message.ok())
+      return events_.forked(message.value());
   } else if (frame.kind == wire::Kind::kExited) {
-    if (const Result<wire::Exited> message = frame.As<wire::Exited>(); message.ok()) return events_.exited(message.value());
+    if (const Result<wire::Exited> message = frame.As<wire::Exited>(); message.ok())
+      return events_.exited(message.value());
   }
-  connection_->Close(Status(Code::kCorrupt, Cat("it sent message ", static_cast<int>(frame.kind), " that makes no sense")));
+  connection_->Close(
+      Status(Code::kCorrupt, Cat("it sent message ", static_cast<int>(frame.kind), " that makes no sense")));
 }
 
 void ForkServer::OnDeath() {

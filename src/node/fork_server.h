@@ -39,6 +39,7 @@ class ForkServer {
     std::function<void(const wire::Forked&)> forked;
     std::function<void(const wire::Exited&)> exited;
     std::function<void(std::vector<wire::LogLine>)> lines;
+    ProcessOutput::Ready ready;                   // for more lines
     std::function<void(const Status& why)> died;  // once, from the loop; says how and its last lines
   };
 

@@ -30,8 +30,8 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
   }
   asked_[key] = Ask{peer.job, message.queue, message.lane, {}};
   LeaseActions actions;
-  const Status status =
-      queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue}, base::NowMicros(), &actions);
+  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue},
+                                   base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(status)});
@@ -151,7 +151,8 @@ void Leases::Perform(LeaseActions actions) {
     } else if (const auto* resume = std::get_if<rules::Resume>(&action)) {
       const auto it = given_.find(resume->lease);
       if (it == given_.end()) continue;
-      for (const auto& [process, call] : std::exchange(it->second.unblocking, {})) peers_.Send(process, wire::Done{}, call);
+      for (const auto& [process, call] : std::exchange(it->second.unblocking, {}))
+        peers_.Send(process, wire::Done{}, call);
     }
   }
 }
@@ -175,8 +176,8 @@ void Leases::Give(const rules::Grant& grant) {
     return;
   }
   const std::uint64_t number = grant.lease;
-  const std::uint64_t ticket = pool_.Acquire(
-      given.ask.job, [this, number](Worker* worker, const Status& why) { Serve(number, worker, why); });
+  const std::uint64_t ticket =
+      pool_.Acquire(given.ask.job, [this, number](Worker* worker, const Status& why) { Serve(number, worker, why); });
   // If there was no worker to be had, the lease is gone by now.
   if (const auto it = given_.find(number); it != given_.end() && ticket != 0) it->second.acquiring = ticket;
 }
@@ -199,9 +200,9 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   given.worker = worker;
   worker->lease = lease;
   area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
-  worker->peer->connection->Send(wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.queue, given.ask.lane,
-                                                  given.with_gpus, given.gpus},
-                                 0, {owner->arena.get()});
+  worker->peer->connection->Send(
+      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.queue, given.ask.lane, given.with_gpus, given.gpus},
+      0, {owner->arena.get()});
   owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid});
 }
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 
 namespace manta::node {
 namespace {
 
 // Of one turn of the loop, so that a process that prints without end does not starve the others.
 constexpr std::size_t kReadPerTurn = 1U << 20;
+constexpr std::int64_t kPauseUs = 10'000;
 // Lines whose process never said its pid are not kept for ever.
 constexpr std::size_t kMaxPending = 10000;
 
@@ -65,7 +65,7 @@ Status ProcessOutput::Open(base::Fd* write_out, base::Fd* write_error) {
     writers[i]->Reset(ends[1]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const Status status =
-        loop_.Watch(ends[0], EPOLLIN, [this, i](std::uint32_t) { Read(i, kReadPerTurn); });
+        loop_.Watch(ends[0], EPOLLIN, [this, i](std::uint32_t) { ready_() ? Read(i, kReadPerTurn) : Pause(); });
     if (!status.ok()) return status;
   }
   return {};
@@ -75,10 +75,6 @@ void ProcessOutput::SetPid(std::uint32_t pid) {
   pid_ = pid;
   for (wire::LogLine& line : pending_) line.pid = pid;
   Flush();
-}
-
-void ProcessOutput::DrainNow() {
-  for (std::size_t i = 0; i < streams_.size(); ++i) Read(i, std::numeric_limits<std::size_t>::max());
 }
 
 void ProcessOutput::Finish() {
@@ -119,6 +115,19 @@ void ProcessOutput::Read(std::size_t index, std::size_t limit) {
   Flush();
 }
 
+void ProcessOutput::Pause() {
+  if (paused_ != 0) return;
+  for (const Stream& stream : streams_) {
+    if (stream.fd.valid()) loop_.Change(stream.fd.get(), 0);
+  }
+  paused_ = loop_.After(kPauseUs, [this] {
+    paused_ = 0;
+    for (const Stream& stream : streams_) {
+      if (stream.fd.valid()) loop_.Change(stream.fd.get(), EPOLLIN);
+    }
+  });
+}
+
 void ProcessOutput::Keep(std::size_t index, const std::string& label, std::string text) {
   constexpr std::size_t kTailBytes = 500;  // of one line: a crash message is to be read
   tail_.push_back(text.size() <= kTailBytes ? text : text.substr(0, kTailBytes) + "…");
@@ -133,6 +142,8 @@ void ProcessOutput::Flush() {
 }
 
 void ProcessOutput::Close() {
+  loop_.Cancel(paused_);
+  paused_ = 0;
   for (Stream& stream : streams_) {
     if (stream.fd.valid()) loop_.Unwatch(stream.fd.get());
     stream.fd.Reset(-1);

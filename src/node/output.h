@@ -38,14 +38,17 @@ class LineSplitter {
   bool cut_ = false;  // partial_ goes on with a line whose beginning was passed on
 };
 
-// The stdout and stderr of one process. Lines go to `on_lines` in batches, one per read.
+// The stdout and stderr of one process. Lines go to `on_lines` in batches, one per read. While
+// `ready` says no (the driver does not keep up) nothing is read, and the process waits in its write.
 class ProcessOutput {
  public:
   using OnLines = std::function<void(std::vector<wire::LogLine> lines)>;
+  using Ready = std::function<bool()>;
 
   static constexpr std::size_t kTailLines = 20;
 
-  ProcessOutput(base::Loop& loop, OnLines on_lines) : loop_(loop), on_lines_(std::move(on_lines)) {}
+  ProcessOutput(base::Loop& loop, OnLines on_lines, Ready ready)
+      : loop_(loop), on_lines_(std::move(on_lines)), ready_(std::move(ready)) {}
   ~ProcessOutput() { Close(); }
   ProcessOutput(const ProcessOutput&) = delete;
   ProcessOutput& operator=(const ProcessOutput&) = delete;
@@ -54,10 +57,8 @@ class ProcessOutput {
   Status Open(base::Fd* write_out, base::Fd* write_error);
   // Lines read before the pid is known wait for it.
   void SetPid(std::uint32_t pid);
-  // Reads everything the process has written so far. After its death that is everything there is,
-  // even if a grandchild keeps the pipe open.
-  void DrainNow();
-  // DrainNow, then ends both streams.
+  // After the process's death: reads what it has written (not to the end of the stream: a grandchild
+  // may keep the pipe open) and ends both streams.
   void Finish();
   // The last lines of both streams, each indented by two spaces and ended by a newline.
   [[nodiscard]] std::string Tail() const;
@@ -69,12 +70,15 @@ class ProcessOutput {
   };
 
   void Read(std::size_t index, std::size_t limit);
+  void Pause();
   void Keep(std::size_t index, const std::string& label, std::string text);
   void Flush();
   void Close();
 
   base::Loop& loop_;
   OnLines on_lines_;
+  Ready ready_;
+  base::Loop::TimerId paused_ = 0;
   std::uint32_t pid_ = 0;
   std::array<Stream, 2> streams_;
   std::vector<wire::LogLine> pending_;

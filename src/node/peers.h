@@ -62,8 +62,8 @@ class Peers {
   std::uint64_t next_serial_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<ProcessId, Peer*> processes_;
-  std::uint32_t next_slot_ = 1;      // slot 0 is the daemon
-  std::deque<ProcessId> free_;       // numbers of the gone, longest gone first
+  std::uint32_t next_slot_ = 1;  // slot 0 is the daemon
+  std::deque<ProcessId> free_;   // numbers of the gone, longest gone first
 };
 
 }  // namespace manta::node

@@ -15,8 +15,8 @@
 namespace manta::node {
 namespace {
 
-constexpr int kMaxFailures = 3;                     // starts in a row that came to nothing
-constexpr std::int64_t kRetryForkUs = 20'000;       // after fork() failed: processes may end
+constexpr int kMaxFailures = 3;                // starts in a row that came to nothing
+constexpr std::int64_t kRetryForkUs = 20'000;  // after fork() failed: processes may end
 
 }  // namespace
 
@@ -161,6 +161,7 @@ Status WorkerPool::StartServer(Job& job) {
                  [this, id](const wire::Forked& message) { OnForked(id, message); },
                  [this, id](const wire::Exited& message) { OnExited(id, message); },
                  [this, id](std::vector<wire::LogLine> lines) { events_.lines(id, std::move(lines)); },
+                 [this, id] { return events_.ready(id); },
                  [this, id](const Status& why) { OnServerDied(id, why); },
              });
   if (Status status = server->Start(job.program); !status.ok()) return status;
@@ -186,7 +187,8 @@ Status WorkerPool::Spawn(Job& job) {
   worker->job = job.id;
   const Id id = job.id;
   worker->output = std::make_unique<ProcessOutput>(
-      loop_, [this, id](std::vector<wire::LogLine> lines) { events_.lines(id, std::move(lines)); });
+      loop_, [this, id](std::vector<wire::LogLine> lines) { events_.lines(id, std::move(lines)); },
+      [this, id] { return events_.ready(id); });
   base::Fd out;
   base::Fd error;
   if (Status status = worker->output->Open(&out, &error); !status.ok()) return status;
@@ -245,9 +247,8 @@ void WorkerPool::StartFailed(Job& job, const Status& why) {
     return;
   }
   job.failures = 0;
-  FailWaiting(job, Status(Code::kUnavailable,
-                          Cat("cannot start a worker for '", job.program.path, "' (tried ", kMaxFailures,
-                              " times): ", why.message())));
+  FailWaiting(job, Status(Code::kUnavailable, Cat("cannot start a worker for '", job.program.path, "' (tried ",
+                                                  kMaxFailures, " times): ", why.message())));
 }
 
 void WorkerPool::OnForked(const Id& id, const wire::Forked& message) {
@@ -321,7 +322,8 @@ void WorkerPool::OnClosed(Worker& worker, const Status& why) {
     return;
   }
   if (!why.ok() && worker.kill_failure.ok()) {
-    worker.kill_failure = Failure{Code::kWorkerCrashed, Cat("worker ", worker.pid, " was dropped: ", why.message()), {}, {}};
+    worker.kill_failure =
+        Failure{Code::kWorkerCrashed, Cat("worker ", worker.pid, " was dropped: ", why.message()), {}, {}};
     Signal(worker, SIGKILL);
   }
   // How it ended comes by its fork server, any moment now.

@@ -62,15 +62,16 @@ class WorkerPool {
     // The last word on a worker, which is destroyed afterwards.
     std::function<void(Worker& worker, const Failure& failure)> died;
     std::function<void(const Id& job, std::vector<wire::LogLine> lines)> lines;
+    std::function<bool(const Id& job)> ready;  // for more lines
     // Is it running something? May the idle one go (it owns nothing)?
     std::function<bool(const Worker& worker)> running;
     std::function<bool(const Worker& worker)> dispensable;
   };
   struct Limits {
-    std::size_t idle = 1;                         // idle workers kept for good
-    std::int64_t idle_us = 1'000'000;             // others go after this
-    std::int64_t start_us = 30'000'000;           // for a worker to say Hello
-    std::int64_t status_us = 50'000;              // between a socket's end and its process's
+    std::size_t idle = 1;                // idle workers kept for good
+    std::int64_t idle_us = 1'000'000;    // others go after this
+    std::int64_t start_us = 30'000'000;  // for a worker to say Hello
+    std::int64_t status_us = 50'000;     // between a socket's end and its process's
   };
   // Exactly one of the two: a worker, now kTaken, or why there is none.
   using OnWorker = std::function<void(Worker* worker, const Status& why)>;
