@@ -18,7 +18,8 @@ TEST_F(LeasesTest, AreGrantedUpToTheCpusAndNoFurther) {
   EXPECT_NE(first->pid, 0U);
   EXPECT_FALSE(driver->Has(wire::Kind::kLeaseGranted));
   // Workers count as in use once they run something.
-  EXPECT_TRUE(driver->AwaitStatus([](const wire::StatusReply& status) { return status.in_use.Get("CPU") == 2 * kUnit; }));
+  EXPECT_TRUE(
+      driver->AwaitStatus([](const wire::StatusReply& status) { return status.in_use.Get("CPU") == 2 * kUnit; }));
 }
 
 TEST_F(LeasesTest, OfAnIdleWorkerAreTakenBackForSomebodyWhoWaits) {
