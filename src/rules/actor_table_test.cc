@@ -32,7 +32,10 @@ struct Desk {
   // Words of all actions since the last time.
   std::string Said() {
     std::string out;
-    for (const ActorAction& action : actions) out += (out.empty() ? "" : " ") + Word(action);
+    for (const ActorAction& action : actions) {
+      if (!out.empty()) out += ' ';
+      out += Word(action);
+    }
     actions.clear();
     return out;
   }
