@@ -118,11 +118,13 @@ Status LeaseQueue::Add(const LeaseWant& want, std::int64_t now_us, LeaseActions*
   if (Status status = Check(want.need); !status.ok()) return status;
   if (want.need.empty()) {  // in nobody's way
     Award(want, now_us, actions);
+    Settle(now_us, actions);  // its queue is better served now, which changes the order
     return {};
   }
-  const Turn turn{-static_cast<std::int64_t>(want.priority), ++arrivals_};
-  order_.emplace(turn, want);
-  waiting_.emplace(want.key, turn);
+  const auto line =
+      lines_.try_emplace({want.priority, want.actor, want.key.owner, want.queue, want.need}, Line{want, {}}).first;
+  line->second.requests.emplace(++arrivals_, want.key.request);
+  waiting_.emplace(want.key, Spot{line, arrivals_});
   Settle(now_us, actions);
   return {};
 }
@@ -130,8 +132,7 @@ Status LeaseQueue::Add(const LeaseWant& want, std::int64_t now_us, LeaseActions*
 bool LeaseQueue::Cancel(const LeaseKey& key, std::int64_t now_us, LeaseActions* actions) {
   const auto it = waiting_.find(key);
   if (it == waiting_.end()) return false;
-  order_.erase(it->second);
-  waiting_.erase(it);
+  Forget(it);
   Settle(now_us, actions);  // it may have held something back
   return true;
 }
@@ -150,6 +151,7 @@ bool LeaseQueue::EndAndSettle(std::uint64_t lease, std::int64_t now_us, LeaseAct
   Detach(it->second);
   std::erase(resuming_, lease);
   granted_.erase(it->second.want.key);
+  if (it->second.revoked) GoToTheEnd(QueueOf(it->second.want));
   leases_.erase(it);
   Settle(now_us, actions);
   return true;
@@ -157,10 +159,7 @@ bool LeaseQueue::EndAndSettle(std::uint64_t lease, std::int64_t now_us, LeaseAct
 
 void LeaseQueue::OwnerDied(ProcessId owner, std::int64_t now_us, LeaseActions* actions) {
   auto it = waiting_.lower_bound(LeaseKey{owner, 0});
-  while (it != waiting_.end() && it->first.owner == owner) {
-    order_.erase(it->second);
-    it = waiting_.erase(it);
-  }
+  while (it != waiting_.end() && it->first.owner == owner) Forget(it++);
   Settle(now_us, actions);
 }
 
@@ -180,7 +179,7 @@ bool LeaseQueue::Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions*
   const auto it = leases_.find(lease);
   if (it == leases_.end()) return false;
   if (!it->second.blocked) {
-    actions->push_back(Resume{lease});
+    actions->emplace_back(Resume{lease});
   } else if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
     resuming_.push_back(lease);
     Settle(now_us, actions);
@@ -190,25 +189,51 @@ bool LeaseQueue::Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions*
 
 // ---- who is served ----
 
-std::int64_t LeaseQueue::Serving(const LeaseWant& want) const {
-  if (want.actor) return 0;
-  const auto it = serving_.find(QueueOf(want));
-  return it == serving_.end() ? 0 : it->second;
+LeaseQueue::Served LeaseQueue::ServedBy(const LeaseWant& want) const {
+  if (want.actor) return {};
+  const auto it = served_.find(QueueOf(want));
+  return it == served_.end() ? Served{} : it->second;
 }
 
 void LeaseQueue::Detach(const Lease& lease) {
   free_.Give(lease.held, lease.gpus);
-  if (lease.want.actor || lease.blocked) loose_.Give(lease.held, lease.gpus);
-  if (lease.want.actor || lease.blocked || lease.revoked) return;
-  const auto it = serving_.find(QueueOf(lease.want));
-  if (--it->second == 0) serving_.erase(it);
+  if (lease.want.actor || lease.blocked) {
+    loose_.Give(lease.held, lease.gpus);
+    return;
+  }
+  const auto it = served_.find(QueueOf(lease.want));
+  it->second.leaving -= lease.revoked ? 1 : 0;
+  if (--it->second.running == 0) served_.erase(it);
 }
 
 void LeaseQueue::Attach(const Lease& lease) {
   free_.Take(lease.held, lease.gpus);
-  if (lease.want.actor || lease.blocked) loose_.Take(lease.held, lease.gpus);
-  if (lease.want.actor || lease.blocked || lease.revoked) return;
-  ++serving_[QueueOf(lease.want)];
+  if (lease.want.actor || lease.blocked) {
+    loose_.Take(lease.held, lease.gpus);
+    return;
+  }
+  Served& served = served_[QueueOf(lease.want)];
+  ++served.running;
+  served.leaving += lease.revoked ? 1 : 0;
+}
+
+void LeaseQueue::Forget(std::map<LeaseKey, Spot>::iterator it) {
+  const auto [line, arrival] = it->second;
+  waiting_.erase(it);
+  line->second.requests.erase(arrival);
+  if (line->second.requests.empty()) lines_.erase(line);
+}
+
+void LeaseQueue::GoToTheEnd(const QueueName& queue) {
+  for (auto& [name, line] : lines_) {
+    if (line.want.actor || QueueOf(line.want) != queue) continue;
+    std::map<std::uint64_t, std::uint64_t> moved;
+    for (const auto& [arrival, request] : line.requests) {
+      moved.emplace_hint(moved.end(), ++arrivals_, request);
+      waiting_.at({line.want.key.owner, request}).arrival = arrivals_;
+    }
+    line.requests = std::move(moved);
+  }
 }
 
 void LeaseQueue::Award(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions) {
@@ -216,40 +241,40 @@ void LeaseQueue::Award(const LeaseWant& want, std::int64_t now_us, LeaseActions*
   const std::uint64_t number = ++last_lease_;
   Attach(lease);
   granted_.emplace(want.key, number);
-  actions->push_back(Grant{want.key, number, lease.gpus});
+  actions->emplace_back(Grant{want.key, number, lease.gpus});
   leases_.emplace(number, std::move(lease));
 }
 
-std::vector<const LeaseWant*> LeaseQueue::InOrder() const {
-  std::vector<std::tuple<std::int64_t, std::int64_t, const LeaseWant*>> keyed;  // -priority, serving; by arrival yet
-  keyed.reserve(order_.size());
-  for (const auto& [turn, want] : order_) keyed.emplace_back(turn.first, Serving(want), &want);
-  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
-    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
-  });
-  std::vector<const LeaseWant*> out;
+std::vector<const LeaseQueue::Line*> LeaseQueue::InOrder() const {
+  std::vector<std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>> keyed;
+  keyed.reserve(lines_.size());
+  for (const auto& [name, line] : lines_) {
+    keyed.emplace_back(-std::int64_t{line.want.priority}, ServedBy(line.want).running, line.requests.begin()->first,
+                       &line);
+  }
+  std::sort(keyed.begin(), keyed.end());  // no two have the same arrival
+  std::vector<const Line*> out;
   out.reserve(keyed.size());
-  for (const auto& entry : keyed) out.push_back(std::get<2>(entry));
+  for (const auto& entry : keyed) out.push_back(std::get<3>(entry));
   return out;
 }
 
 void LeaseQueue::Settle(std::int64_t now_us, LeaseActions* actions) {
   // Whoever is served changes the order, and what can be had at all; so one at a time.
-  for (bool again = true; again && !(resuming_.empty() && order_.empty());) {
+  for (bool again = true; again && !(resuming_.empty() && lines_.empty());) {
     Pool available = free_;
     again = ResumeWoken(&available, actions);
-    if (available.amounts.empty() || order_.empty()) continue;
-    for (const LeaseWant* next : InOrder()) {
-      if (available.Fits(next->need)) {
-        const LeaseWant want = *next;
-        const auto it = waiting_.find(want.key);
-        order_.erase(it->second);
-        waiting_.erase(it);
+    if (available.amounts.empty() || lines_.empty()) continue;
+    for (const Line* line : InOrder()) {
+      LeaseWant want = line->want;
+      if (available.Fits(want.need)) {
+        want.key.request = line->requests.begin()->second;
+        Forget(waiting_.find(want.key));
         Award(want, now_us, actions);
         again = true;
         break;
       }
-      if (loose_.Fits(next->need)) available.HoldBack(next->need);
+      if (loose_.Fits(want.need)) available.HoldBack(want.need);
       if (available.amounts.empty()) break;
     }
   }
@@ -278,7 +303,7 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     lease.blocked = false;
     lease.held.Add(back);
     Attach(lease);
-    actions->push_back(Resume{number});
+    actions->emplace_back(Resume{number});
     any = true;
   }
   resuming_ = std::move(still);
@@ -294,7 +319,7 @@ void LeaseQueue::Tick(std::int64_t now_us, const std::function<bool(std::uint64_
     Detach(lease);
     lease.revoked = true;
     Attach(lease);
-    actions->push_back(Revoke{number});
+    actions->emplace_back(Revoke{number});
   }
 }
 
@@ -305,35 +330,47 @@ std::int64_t LeaseQueue::NextTick(std::int64_t now_us) const {
 
 LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) const {
   Plan plan;
-  if (resuming_.empty() && order_.empty()) return plan;
+  if (resuming_.empty() && lines_.empty()) return plan;
   Pool coming = free_;
   for (const auto& [number, lease] : leases_) {
-    if (lease.revoked && !lease.blocked && !lease.want.actor) coming.Give(lease.held, lease.gpus);
+    if (lease.revoked && !lease.blocked) coming.Give(lease.held, lease.gpus);
   }
-  std::vector<Needy> all;
+  std::set<std::string> contested;  // what somebody lacks and could not take: those behind him would take it for him
+  const auto cover = [&](const Needy& needy) {
+    if (!coming.Fits(needy.need)) {
+      if (!loose_.Fits(needy.need)) return false;
+      const std::vector<std::string> lacks = coming.Lacks(needy.need);
+      const bool behind =
+          std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
+      if (behind || !Cover(needy, now_us, idle, &coming, &plan)) {
+        coming.HoldBack(needy.need);
+        contested.insert(lacks.begin(), lacks.end());
+        return false;
+      }
+    }
+    coming.TakeFitting(needy.need);
+    return true;
+  };
   for (const std::uint64_t number : resuming_) {
     const LeaseWant& want = leases_.at(number).want;
-    all.push_back(Needy{Only(want.need, /*gpus=*/false), &want, true});
+    cover(Needy{Only(want.need, /*gpus=*/false), &want, true});
   }
-  for (const LeaseWant* want : InOrder()) all.push_back(Needy{want->need, want, false});
-
-  std::set<std::string> contested;  // what somebody lacks and could not take: those behind him would take it for him
-  for (const Needy& needy : all) {
-    if (coming.Fits(needy.need)) {
-      coming.TakeFitting(needy.need);
-      continue;
+  // As Settle will: whoever is covered is better served, and its line comes later.
+  using Entry = std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>;
+  std::set<Entry> entries;
+  for (const auto& [name, line] : lines_) {
+    entries.emplace(-std::int64_t{line.want.priority}, ServedBy(line.want).running, line.requests.begin()->first,
+                    &line);
+  }
+  while (!entries.empty() && contested.size() < total_.amounts().size()) {
+    auto [rank, running, arrival, line] = entries.extract(entries.begin()).value();
+    if (!cover(Needy{line->want.need, &line->want, false})) continue;  // nor will those behind it
+    if (!line->want.actor) {
+      ++plan.gaining[QueueOf(line->want)];
+      ++running;
     }
-    if (!loose_.Fits(needy.need)) continue;
-    const std::vector<std::string> lacks = coming.Lacks(needy.need);
-    const bool behind =
-        std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
-    if (!behind && Cover(needy, now_us, idle, &coming, &plan)) {
-      coming.TakeFitting(needy.need);
-    } else {
-      coming.HoldBack(needy.need);
-      contested.insert(lacks.begin(), lacks.end());
-      if (contested.size() == total_.amounts().size()) break;
-    }
+    const auto next = line->requests.upper_bound(arrival);
+    if (next != line->requests.end()) entries.emplace(rank, running, next->first, line);
   }
   return plan;
 }
@@ -402,12 +439,13 @@ bool LeaseQueue::MayTake(const Needy& needy, const Lease& lease, bool idle, std:
   if (lease.want.priority != needy.want->priority) return lease.want.priority < needy.want->priority;
   if (needy.woken) return true;
   if (now_us - lease.granted_us < kQuantumUs) return false;
-  const auto staying = [&](const LeaseWant& want) {
-    const auto losing = plan.losing.find(QueueOf(want));
-    return Serving(want) - (losing == plan.losing.end() ? 0 : losing->second);
+  const auto in = [](const std::map<QueueName, std::int64_t>& counts, const LeaseWant& want) {
+    const auto it = counts.find(QueueOf(want));
+    return it == counts.end() ? 0 : it->second;
   };
-  const std::int64_t own = staying(*needy.want);
-  return own <= 0 || staying(lease.want) >= own + 2;
+  const std::int64_t own = needy.want->actor ? 0 : ServedBy(*needy.want).running + in(plan.gaining, *needy.want);
+  const Served other = ServedBy(lease.want);
+  return own == 0 || other.running - other.leaving - in(plan.losing, lease.want) >= own + 2;
 }
 
 // ---- what is ----
