@@ -100,7 +100,7 @@ void SegmentAllocator::Merge() {
     for (const std::uint64_t offset : bins_[index]) runs_.push_back(Run{offset, ClassBytes(index)});
     bins_[index].clear();
   }
-  binned_bytes_ = 0;
+  unmerged_ = 0;
   if (current_.bytes > 0) runs_.push_back(std::exchange(current_, Run{}));
   std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.offset < b.offset; });
   std::vector<Run> merged;
@@ -126,12 +126,11 @@ bool SegmentAllocator::Allocate(std::uint64_t bytes, Block* block) {
   if (index < bins_.size() && !bins_[index].empty()) {
     offset = bins_[index].back();
     bins_[index].pop_back();
-    binned_bytes_ -= rounded;
   } else {
     // The last object of a segment need not be rounded: a whole segment is just large enough.
     const std::uint64_t exact = Aligned(std::max<std::uint64_t>(bytes, 1));
     bool found = Carve(rounded, &offset);
-    if (!found && binned_bytes_ >= capacity() / kMergeFraction && !Hopeless(bytes)) {
+    if (!found && !Hopeless(bytes) && unmerged_ > 0 && (live_ == 0 || unmerged_ >= capacity() / kMergeFraction)) {
       Merge();
       found = Carve(rounded, &offset);
     }
@@ -165,6 +164,7 @@ void SegmentAllocator::Free(std::uint32_t row) {
   taken_[row] = Run{};
   free_rows_.push_back(row);
   free_bytes_ += run.bytes;
+  unmerged_ += run.bytes;
   failed_ = ~0ULL;
   --live_;
   std::uint64_t rounded = 0;
@@ -175,7 +175,6 @@ void SegmentAllocator::Free(std::uint32_t row) {
   }
   if (index >= bins_.size()) bins_.resize(index + 1);
   bins_[index].push_back(run.offset);
-  binned_bytes_ += rounded;
 }
 
 void SegmentAllocator::TakeFreed(const Table& table) {

@@ -58,7 +58,7 @@ class SegmentAllocator {
   std::vector<std::vector<std::uint64_t>> bins_;  // offsets of free blocks, by size class
   Run current_;                                   // free room being carved
   std::vector<Run> runs_;                         // the other free room: a heap, the largest on top
-  std::uint64_t binned_bytes_ = 0;                // in bins_
+  std::uint64_t unmerged_ = 0;                    // bytes freed since the last Merge
   std::uint64_t free_bytes_ = 0;
   std::uint64_t failed_ = ~0ULL;  // the least request that failed since the last Free
   std::uint32_t live_ = 0;

@@ -46,7 +46,9 @@ TEST(SegmentAllocator, BlocksNeverOverlapAndAllRoomComesBack) {
         ASSERT_GE(block.bytes, size);
         ASSERT_TRUE(heap.table.Inside(block.offset, block.bytes));
         const auto next = live.lower_bound(block.offset);
-        if (next != live.end()) ASSERT_LE(block.offset + block.bytes, next->first);
+        if (next != live.end()) {
+          ASSERT_LE(block.offset + block.bytes, next->first);
+        }
         if (next != live.begin()) {
           const Block& before = std::prev(next)->second;
           ASSERT_LE(before.offset + before.bytes, block.offset);

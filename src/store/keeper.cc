@@ -169,15 +169,13 @@ void Keeper::ServeWaiting(std::int64_t now_us) {
   serving_ = true;
   // Those who want to read come first: they let go of pins. Writers follow in the order they came.
   std::deque<Waiter> waiting = std::exchange(waiting_, {});
+  std::stable_partition(waiting.begin(), waiting.end(), [](const Waiter& waiter) { return waiter.place != nullptr; });
   std::deque<Waiter> still;
-  for (const bool reading : {true, false}) {
-    bool blocked = false;
-    for (Waiter& waiter : waiting) {
-      if ((waiter.place != nullptr) != reading) continue;
-      if (!blocked && Serve(waiter, now_us)) continue;
-      blocked = blocked || !reading;
-      still.push_back(std::move(waiter));
-    }
+  bool blocked = false;
+  for (Waiter& waiter : waiting) {
+    if (!blocked && Serve(waiter, now_us)) continue;
+    blocked = waiter.loan != nullptr;
+    still.push_back(std::move(waiter));
   }
   for (Waiter& waiter : waiting_) still.push_back(std::move(waiter));  // came meanwhile
   waiting_ = std::move(still);

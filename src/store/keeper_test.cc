@@ -153,7 +153,6 @@ TEST(Keeper, AnObjectLargerThanTheStoreFailsAtOnceWithBothSizes) {
   TestNode node(config);
   TestProcess process(node, 1);
   for (const std::uint64_t bytes : {std::uint64_t{9} << 20, ~std::uint64_t{0}}) {
-    Result<Place> place = Status();
     Result<Allocation> room = process.client().Allocate(TestId(1), 1, bytes);
     ASSERT_FALSE(room.ok());
     EXPECT_EQ(room.status().code(), Code::kOutOfMemory);
@@ -356,7 +355,7 @@ TEST(Keeper, ATableFullOfGarbageHurtsOnlyItsWriter) {
         ids.push_back(Id{});
       }
       bad.Free(ids, places);
-      bad.Restore(Id{1, 2});
+      (void)bad.Restore(Id{1, 2});
       node.stats();
       (void)PutTest(good, 2, 1'500'000);  // makes it spill what it finds
       bad.Kill();
