@@ -541,6 +541,22 @@ TEST(Codec, ADeepValueIsRefusedBeforeTheStackEnds) {
   for (int i = 0; i < 2'000'000; ++i) bytes.insert(bytes.end(), {std::byte{1}, {}, {}, {}, std::byte{1}});
   EXPECT_THROW((void)Decode<Link>(bytes), CorruptError);
 
+  struct Fat {  // 8 KB a level: 1,000 of them would not fit
+    std::array<char, 8192> fat{};
+    std::vector<Fat> children;
+  };
+  Blob level(8192 + 64);  // the array, the count, padding up to the next array
+  level[8192] = std::byte{1};
+  Blob fat;
+  for (int i = 0; i < 990; ++i) fat.insert(fat.end(), level.begin(), level.end());
+  fat.resize(fat.size() + 8192 + 8);
+  try {
+    (void)Decode<Fat>(fat);
+    FAIL() << "fits after all: make Fat fatter";
+  } catch (const CorruptError& error) {
+    EXPECT_NE(std::string(error.what()).find("nested too deep"), std::string::npos) << error.what();
+  }
+
   struct Ring {
     std::shared_ptr<Ring> next;
   };

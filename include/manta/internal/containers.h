@@ -91,7 +91,7 @@ struct RunCodec {
     }
     if constexpr (std::is_default_constructible_v<T>) {
       Container value(count);
-      std::memcpy(static_cast<void*>(value.data()), from, count * sizeof(T));
+      if (count != 0) std::memcpy(static_cast<void*>(value.data()), from, count * sizeof(T));
       return value;
     } else {
       const Array<T> values = Array<T>::Copy(from, count);
