@@ -1,5 +1,7 @@
 #include "owner/entry.h"
 
+#include <cstdlib>
+
 namespace manta::owner {
 
 EntryTable& EntryTable::Get() {
@@ -42,7 +44,23 @@ Entry* EntryTable::Allocate(const Id& id, Origin origin, std::uint32_t refs, std
   return entry;
 }
 
+void EntryTable::DisposeForeign(Entry* entry) {
+  std::vector<Entry*> doomed{entry};
+  while (!doomed.empty()) {
+    Entry* next = doomed.back();
+    doomed.pop_back();
+    Empty(
+        next,
+        [&](Entry* inner) {
+          if (inner->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) doomed.push_back(inner);
+        },
+        [](ActorEntry*) {});
+  }
+}
+
 void EntryTable::Free(Entry* entry) {
+  if (entry->where == Where::kHeap) std::free(entry->heap);
+  if (entry->where == Where::kFailure) delete entry->failure;
   ++entry->generation;
   --live_;
   free_.push_back(entry);

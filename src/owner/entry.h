@@ -103,6 +103,7 @@ struct Entry {
 namespace manta::owner {
 
 using internal::Entry;
+using internal::ActorEntry;
 using internal::Extra;
 using internal::Origin;
 using internal::Stage;
@@ -119,7 +120,22 @@ class EntryTable {
 
   // With the mutex held.
   Entry* Allocate(const Id& id, Origin origin, std::uint32_t refs, std::uint32_t session);
-  void Free(Entry* entry);  // the caller has emptied it
+  // Frees the entry's memory and its place; calls unref for every entry and actor that it counted.
+  template <typename U, typename A>
+  void Empty(Entry* entry, U unref, A unref_actor) {
+    if (entry->extra != nullptr) {
+      const std::unique_ptr<Extra> extra(entry->extra);
+      entry->extra = nullptr;
+      for (Entry* e : extra->siblings) unref(e);
+      for (Entry* e : extra->arguments) unref(e);
+      for (Entry* e : extra->contained) unref(e);
+      for (Entry* e : extra->dependents) unref(e);
+      for (const Extra::Hole& hole : extra->holes) unref(hole.entry);
+      for (ActorEntry* a : extra->actor_arguments) unref_actor(a);
+      for (ActorEntry* a : extra->contained_actors) unref_actor(a);
+    }
+    Free(entry);
+  }
   // The entry at this place in this generation, or nullptr: the numbers come from another process.
   Entry* Find(std::uint32_t index, std::uint32_t generation) {
     const std::uint32_t slab = index / kSlab;
@@ -136,8 +152,11 @@ class EntryTable {
     }
   }
   [[nodiscard]] std::size_t live() const { return live_; }
+  // Without an owner: the cluster it belonged to is gone.
+  void DisposeForeign(Entry* entry);
 
  private:
+  void Free(Entry* entry);
   static constexpr std::uint32_t kSlab = 1024;
   EntryTable() = default;
 

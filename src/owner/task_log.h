@@ -18,7 +18,9 @@ class TaskLog {
 
   // Room for a record of `bytes` (a multiple of 8). 0: the arena is used up.
   std::uint64_t Append(std::uint64_t bytes);
-  // The record's call is not needed any more.
+  // One more needs the record.
+  void Keep(std::uint64_t offset) { ++segments_[by_chunk_[offset / shm::kChunkBytes]].live; }
+  // One less does.
   void Drop(std::uint64_t offset);
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) { return arena_.at(offset); }

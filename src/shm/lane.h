@@ -42,14 +42,20 @@ inline constexpr std::uint64_t kLaneBytes = 256ULL << 10;
 inline constexpr std::uint64_t kLaneRing = kLaneBytes - 512;
 inline constexpr std::uint64_t kMaxReply = 64ULL << 10;  // of one record
 
+// Names a task of this owner, never the same twice in a row.
+[[nodiscard]] constexpr std::uint64_t TaskToken(std::uint32_t entry, std::uint32_t generation) {
+  return (static_cast<std::uint64_t>(entry) << 32) | generation;
+}
+
 struct LaneMemory {
   alignas(64) std::atomic<std::uint64_t> tail;    // the worker: bytes written, ever
   alignas(64) std::atomic<std::uint64_t> head;    // the owner: bytes read, ever
   alignas(64) std::atomic<std::uint32_t> worker;  // ProcessId of who serves it
   std::atomic<std::uint32_t> asleep;              // that worker sleeps, waiting for this lane's queue
-  std::atomic<std::uint64_t> running;             // spec offset of a timed task while it runs
+  std::uint32_t index;                            // the owner's number for it, as in claim words
+  std::atomic<std::uint64_t> running;             // TaskToken of a timed task while it runs
   std::atomic<std::int64_t> started_us;
-  alignas(64) std::atomic<std::uint64_t> cancel;  // spec offset of the task asked to stop
+  alignas(64) std::atomic<std::uint64_t> cancel;  // TaskToken of the task asked to stop
   alignas(64) std::byte ring[kLaneRing];
 };
 static_assert(sizeof(LaneMemory) <= kLaneBytes);

@@ -107,7 +107,7 @@ TEST(Queue, WhatADeadWorkerHadClaimedIsKnown) {
   ASSERT_TRUE(alive.TryClaim(&b));
   ASSERT_TRUE(dead.TryClaim(&a));
   std::vector<std::uint64_t> lost;
-  owner.ForClaimed(5, [&](std::uint64_t spec) { lost.push_back(spec); });
+  owner.ForClaimed(5, [&](std::uint64_t spec, std::uint64_t) { lost.push_back(spec); });
   EXPECT_EQ(lost, std::vector<std::uint64_t>{3});
 }
 

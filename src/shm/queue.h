@@ -83,15 +83,19 @@ class QueueOwner {
         ready, Pack({Sequence(position), SlotState::kTaken, 0}), std::memory_order_seq_cst);
   }
 
-  // Calls f(spec) for every slot claimed through `lane` and not done.
+  // Calls f(spec, position) for every slot claimed through `lane` and not done.
   template <typename F>
   void ForClaimed(std::uint32_t lane, F f) {
-    const std::uint64_t first = tail_ > kQueueSlots ? tail_ - kQueueSlots : 0;
-    for (std::uint64_t p = first; p < tail_; ++p) {
-      const QueueMemory::Slot& slot = q_->slots[p % kQueueSlots];
-      const Claim c = Unpack(slot.claim.load(std::memory_order_acquire));
-      if (c.state == SlotState::kClaimed && c.lane == lane) f(slot.spec.load(std::memory_order_relaxed));
-    }
+    ForSlots([&](const Claim& c, std::uint64_t spec, std::uint64_t position) {
+      if (c.state == SlotState::kClaimed && c.lane == lane) f(spec, position);
+    });
+  }
+  // The same for every slot that nobody has claimed.
+  template <typename F>
+  void ForReady(F f) {
+    ForSlots([&](const Claim& c, std::uint64_t spec, std::uint64_t position) {
+      if (c.state == SlotState::kReady) f(spec, position);
+    });
   }
 
   // Roughly how many are waiting: the hint may lag behind.
@@ -105,6 +109,15 @@ class QueueOwner {
   [[nodiscard]] static constexpr std::uint64_t Sequence(std::uint64_t position) { return position & ((1ULL << 44) - 1); }
 
  private:
+  template <typename F>
+  void ForSlots(F f) {
+    const std::uint64_t first = tail_ > kQueueSlots ? tail_ - kQueueSlots : 0;
+    for (std::uint64_t p = first; p < tail_; ++p) {
+      const QueueMemory::Slot& slot = q_->slots[p % kQueueSlots];
+      f(Unpack(slot.claim.load(std::memory_order_acquire)), slot.spec.load(std::memory_order_relaxed), p);
+    }
+  }
+
   QueueMemory* q_ = nullptr;
   std::uint64_t tail_ = 0;
 };
