@@ -38,21 +38,16 @@ function(manta_room name)
   endif()
 endfunction()
 
-# manta_library(ROOM...): libmanta.so, from the archives of the named rooms. Whole archives, because the start hook and
-# much of what is exported is referred to by nobody inside; the linker drops what nobody can reach.
+# manta_library(ROOM...): libmanta.so, from all objects of the named rooms (not from their archives, of which the linker
+# would take only what is referred to: nobody refers to the start hook); it drops what no exported name can reach.
 function(manta_library)
-  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/manta.cc "")
-  add_library(manta SHARED ${CMAKE_CURRENT_BINARY_DIR}/manta.cc)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:manta_\\1>" OUTPUT_VARIABLE objects)
+  add_library(manta SHARED ${objects})
   add_library(manta::manta ALIAS manta)
-  foreach(room ${ARGN})
-    target_link_libraries(manta PRIVATE manta_${room})
-    list(APPEND archives manta_${room})
-  endforeach()
-  list(JOIN archives "," archives)
+  target_link_libraries(manta PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   set_target_properties(manta PROPERTIES
-    LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${archives}"
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    LINKER_LANGUAGE CXX LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
   target_include_directories(manta INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(manta INTERFACE cxx_std_20)
