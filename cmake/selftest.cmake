@@ -1,8 +1,9 @@
 # Tests of the project itself: its documents, its package, its scripts.
 add_test(NAME docs COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/docs)
 add_test(NAME layering COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/layering)
-add_test(NAME leftovers_selftest COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers selftest)
-set_tests_properties(docs layering leftovers_selftest PROPERTIES TIMEOUT 60 LABELS quick)
+add_test(NAME scripts.leftovers COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers selftest)
+add_test(NAME scripts.checks COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/selftest)
+set_tests_properties(docs layering scripts.leftovers scripts.checks PROPERTIES TIMEOUT 60 LABELS quick)
 if(TARGET manta_rules)
   add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules)
   set_tests_properties(pure PROPERTIES TIMEOUT 60)
