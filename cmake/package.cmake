@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/manta)
 
 install(TARGETS manta EXPORT manta LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(program mantad manta_cli manta-bench)
+foreach(program ${MANTA_PROGRAMS} manta-bench)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

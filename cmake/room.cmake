@@ -33,8 +33,12 @@ function(manta_room name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gmock GTest::gtest_main)
     add_dependencies(quick_tests ${name}_test)
+    set(timeout 60)
+    if(MANTA_SANITIZE)
+      set(timeout 240)
+    endif()
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
-      PROPERTIES TIMEOUT 60 LABELS quick)
+      PROPERTIES TIMEOUT ${timeout} LABELS quick)
   endif()
 endfunction()
 

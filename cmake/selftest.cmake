@@ -9,9 +9,16 @@ if(TARGET manta_rules)
   set_tests_properties(pure PROPERTIES TIMEOUT 60)
 endif()
 
-# Each example, alone, against an installed package; a sanitized library would need sanitized programs.
+# Each example, alone, against an installed package. A sanitized library would need sanitized programs: there the ones of
+# this tree are run.
 get_property(examples GLOBAL PROPERTY MANTA_EXAMPLES)
-if(examples)
+if(MANTA_SANITIZE)
+  foreach(example ${examples})
+    add_test(NAME example.${example} COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout 200 --
+      ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${example})
+    set_tests_properties(example.${example} PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
+  endforeach()
+elseif(examples)
   set(package ${PROJECT_SOURCE_DIR}/scripts/package ${CMAKE_BINARY_DIR})
   add_test(NAME package.install COMMAND ${package} install)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package TIMEOUT 60 LABELS package)
