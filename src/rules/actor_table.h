@@ -9,7 +9,7 @@
 // Invariants: (1) a name belongs to at most one actor of a namespace, and that one is not dead.
 //             (2) dead is for ever, and is announced once.
 //             (3) epoch == restarts used <= max_restarts, unless that is -1 (no limit).
-//             (4) an actor that waits for a lease has no worker.
+//             (4) an actor that is not dead waits for a lease or has a worker, never both.
 //
 // A dead actor is remembered, so that late callers learn why, until nobody has a handle: HandlesGone.
 #pragma once
@@ -69,7 +69,8 @@ class ActorTable {
     ActorPolicy policy;
     Id job;
     ActorPhase phase = ActorPhase::kStarting;
-    bool placed = false;      // has (or had) a worker in this epoch, whose WorkerDied did not come yet
+    bool waits = false;       // for a lease
+    bool placed = false;      // has a lease, and a worker that runs, starts or was told to end
     std::uint32_t epoch = 0;  // restarts used
     Failure failure;          // the last one; with kDead the one callers get
     bool handles_gone = false;
@@ -82,13 +83,15 @@ class ActorTable {
   // kInvalid: name taken, id taken, get_if_exists without a name, max_restarts below -1. Check the LeaseQueue first:
   // what is infeasible is not to be created.
   Result<Id> Create(const Id& actor, const Id& job, const ActorPolicy& policy, ActorActions* actions);
-  // A worker was given to it. False if it does not wait for one (any more): return the lease.
-  bool Placed(const Id& actor, ActorActions* actions);
+  // Its lease was granted and its worker is found or started next. False if it does not wait for one (any more): return
+  // the lease.
+  bool Placed(const Id& actor);
   // The constructor is done.
   void Ready(const Id& actor, ActorActions* actions);
   // It threw: dead for good, also in a restart. A constructor that always throws would restart for ever.
   void ConstructorFailed(const Id& actor, const Failure& failure, ActorActions* actions);
-  // Its process is gone, or could not be started. `cause` says how ("signal 11 (SIGSEGV) …"). Restarts if any are left.
+  // Its process is gone, or could not be started after Placed. `cause` says how ("signal 11 (SIGSEGV) …"). Restarts if
+  // any are left.
   void WorkerDied(const Id& actor, const Failure& cause, ActorActions* actions);
   // `restart`: its process only; nothing happens to one that has none. Otherwise dead for good, at once.
   void Kill(const Id& actor, bool restart, ActorActions* actions);
@@ -108,9 +111,16 @@ class ActorTable {
   [[nodiscard]] const std::unordered_map<Id, Actor>& actors() const { return actors_; }
 
  private:
+  struct Death {
+    std::string cause;   // "killed by Kill()"
+    std::string remedy;  // a sentence
+    Failure origin;      // whose type and cause go on to the callers
+    bool force = true;   // of StopWorker
+  };
+
   Actor* Living(const Id& actor);
-  void Die(const Id& id, Actor* actor, const std::string& cause, const std::string& remedy, const Failure& origin,
-           bool force, ActorActions* actions);
+  // May forget the actor: no pointer to it is good afterwards.
+  void Die(const Id& id, const Death& death, ActorActions* actions);
 
   std::unordered_map<Id, Actor> actors_;
   std::map<std::pair<std::string, std::string>, Id> names_;  // (space, name) of the living

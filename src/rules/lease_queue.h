@@ -9,12 +9,13 @@
 //   (4) nobody waits who could be served with what is free and not held back for those before it.
 //
 // Order. Tasks that woke up and want their CPUs back (Unblock) come first, in order of waking. Then requests:
-// higher priority first; within a priority those whose queue is served by fewer leases (blocked and revoked
-// ones do not count); then by arrival. Why arrival and not best fit: best fit lets a stream of 1-CPU tasks starve a
-// 16-CPU one forever. Why the less served queue goes first: an owner that asks for many workers would otherwise
-// keep out all who came later until it has them all.
+// higher priority first; within a priority those whose queue is served by fewer leases (blocked ones do not count);
+// then by arrival. When a revoked lease ends, the requests of its queue go to the end of the line. Why arrival and
+// not best fit: best fit lets a stream of 1-CPU tasks starve a 16-CPU one forever. Why the less served queue goes
+// first: an owner that asks for many workers would otherwise keep out all who came later until it has them all.
+// Requests that differ only in number (same owner, queue, priority and need) form a line; only its first counts.
 //
-// Holding back. A request that does not fit keeps those behind it away from what it needs:
+// Holding back. A request (the first of its line) that does not fit keeps those behind it away from what it needs:
 //   - of each resource it lacks, everything that is free (it is short of it);
 //   - of each resource of which there is enough, its need; but not CPUs while it lacks something else: a task
 //     waiting for a GPU does not idle the CPUs.
@@ -35,6 +36,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -124,8 +126,8 @@ class LeaseQueue {
   // For each that waits, in order, the leases it may have revoked are
   //   - idle ones, whatever their priority;
   //   - those of lower priority;
-  //   - those of its own priority, granted kQuantumUs ago, whose queue is served by at least two more leases than its
-  //     own, or whose rival's queue is served by none: so equal owners share, and take turns if they must;
+  //   - those of its own priority, granted kQuantumUs ago, if no lease serves its own queue or the other is served by
+  //     at least two more: so equal owners share, and take turns if they must;
   //   - but never an actor's, a blocked one, or one that serves the same queue.
   // A woken task may take those of its own priority at once and from its own queue, since it holds up what waits for
   // it. Chosen are idle ones first, then lower priority, then longest held; just enough to cover what is lacking after
@@ -162,37 +164,55 @@ class LeaseQueue {
     void HoldBack(const Resources& need);  // see "Holding back"
     void Change(const Resources& held, const std::vector<std::uint32_t>& devices, int sign);
   };
-  using Place = std::pair<std::int64_t, std::uint64_t>;   // -priority, arrival
   using QueueName = std::pair<ProcessId, std::uint64_t>;  // owner, queue
+  // Requests that differ in nothing but their number.
+  struct Line {
+    LeaseWant want;                                   // of each, but for key.request
+    std::map<std::uint64_t, std::uint64_t> requests;  // arrival to request; never empty
+  };
+  using Lines = std::map<std::tuple<std::int32_t, bool, ProcessId, std::uint64_t, Resources>, Line>;
+  struct Spot {
+    Lines::iterator line;
+    std::uint64_t arrival = 0;
+  };
+  struct Served {
+    std::int64_t running = 0;  // leases that are not blocked
+    std::int64_t leaving = 0;  // those of them that are revoked
+  };
 
   [[nodiscard]] static QueueName QueueOf(const LeaseWant& want) { return {want.key.owner, want.queue}; }
-  [[nodiscard]] std::int64_t Serving(const LeaseWant& want) const;
-  // Changes of a lease go between Detach and Attach, which keep loose_ and serving_ in step with it.
+  [[nodiscard]] Served ServedBy(const LeaseWant& want) const;  // zeros for an actor
+  // Changes of a lease go between Detach and Attach, which keep free_, loose_ and served_ in step with it.
   void Detach(const Lease& lease);
   void Attach(const Lease& lease);
-  void End(std::map<std::uint64_t, Lease>::iterator it);
-  void Forget(std::map<Place, LeaseWant>::iterator it);
+  bool EndAndSettle(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
   void Award(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions);
-  [[nodiscard]] std::vector<std::map<Place, LeaseWant>::const_iterator> InOrder() const;
+  void Forget(std::map<LeaseKey, Spot>::iterator it);  // it waits no more
+  void GoToTheEnd(const QueueName& queue);
+  [[nodiscard]] std::vector<const Line*> InOrder() const;  // see "Order"
   // Serves whoever can be served.
   void Settle(std::int64_t now_us, LeaseActions* actions);
-  void ResumeWoken(Pool* available, LeaseActions* actions);
+  bool ResumeWoken(Pool* available, LeaseActions* actions);
+
+  using IsIdle = std::function<bool(std::uint64_t)>;
   // What Tick would revoke, and when to ask again.
   struct Plan {
     std::vector<std::uint64_t> revoke;
+    std::map<QueueName, std::int64_t> losing;   // how many of `revoke` serve it
+    std::map<QueueName, std::int64_t> gaining;  // how many of its requests are covered
     std::int64_t next_us = kNever;
   };
+  // Who waits: a request, or a woken task.
   struct Needy {
     Resources need;
     const LeaseWant* want = nullptr;
     bool woken = false;
   };
-  [[nodiscard]] Plan MakePlan(std::int64_t now_us, const std::function<bool(std::uint64_t)>& idle) const;
+  [[nodiscard]] Plan MakePlan(std::int64_t now_us, const IsIdle& idle) const;
+  // Adds to the plan what `needy` may take to be covered, or nothing and false. `coming`: what is free or on its way.
+  bool Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, Pool* coming, Plan* plan) const;
   [[nodiscard]] bool MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
-                             std::int64_t victim_serving) const;
-  // False if it is not covered by what it may take now.
-  bool Cover(const Needy& needy, std::int64_t now_us, const std::function<bool(std::uint64_t)>& idle, Pool* coming,
-             Plan* plan) const;
+                             const Plan& plan) const;
 
   const std::string node_;
   Resources total_;
@@ -200,12 +220,12 @@ class LeaseQueue {
   Pool loose_;  // total less what actors and blocked leases hold
   std::uint64_t last_lease_ = 0;
   std::uint64_t arrivals_ = 0;
-  std::map<Place, LeaseWant> order_;
-  std::map<LeaseKey, Place> waiting_;
+  Lines lines_;
+  std::map<LeaseKey, Spot> waiting_;
   std::map<std::uint64_t, Lease> leases_;
   std::map<LeaseKey, std::uint64_t> granted_;
-  std::map<QueueName, std::int64_t> serving_;  // leases that run and stay
-  std::vector<std::uint64_t> resuming_;        // blocked leases that want to go on, in order
+  std::map<QueueName, Served> served_;
+  std::vector<std::uint64_t> resuming_;  // blocked leases that want to go on, in order
 };
 
 }  // namespace manta::rules
