@@ -41,20 +41,28 @@ void Watch(const std::string& what) {
 void SetCluster(Cluster cluster) {
   const bool want = cluster == Cluster::kUp;
   if (want == manta::IsInitialized()) return;
-  if (want) manta::Init();
-  else manta::Shutdown();
+  if (want)
+    manta::Init();
+  else
+    manta::Shutdown();
 }
 
 // 1234567 -> "1.23 M"; small numbers keep three digits.
 std::string Short(double value) {
   char text[32];
   const double size = std::fabs(value);
-  if (size >= 1e6) std::snprintf(text, sizeof text, "%.2f M", value / 1e6);
-  else if (size >= 1e4) std::snprintf(text, sizeof text, "%.1f k", value / 1e3);
-  else if (size >= 100) std::snprintf(text, sizeof text, "%.0f", value);
-  else if (size >= 10) std::snprintf(text, sizeof text, "%.1f", value);
-  else if (size >= 1) std::snprintf(text, sizeof text, "%.2f", value);
-  else std::snprintf(text, sizeof text, "%.3f", value);
+  if (size >= 1e6)
+    std::snprintf(text, sizeof text, "%.2f M", value / 1e6);
+  else if (size >= 1e4)
+    std::snprintf(text, sizeof text, "%.1f k", value / 1e3);
+  else if (size >= 100)
+    std::snprintf(text, sizeof text, "%.0f", value);
+  else if (size >= 10)
+    std::snprintf(text, sizeof text, "%.1f", value);
+  else if (size >= 1)
+    std::snprintf(text, sizeof text, "%.2f", value);
+  else
+    std::snprintf(text, sizeof text, "%.3f", value);
   return text;
 }
 
@@ -82,9 +90,7 @@ constexpr char kFormat[] = "%-42s %10s %-9s %19s  %10s %19s %7s  %s\n";
 void Fail(const std::string& message) { throw std::runtime_error(message); }
 void Skip(const std::string& reason) { throw Skipped(reason); }
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void SleepMs(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
 
@@ -117,7 +123,7 @@ void Suite::RunOne(const Workload& workload, const std::regex& filter, double se
   if (workload.warm_up) workload.run(seconds / 4);
   for (int round = 0; round < kMinRuns; ++round) {
     Watch(name + ", baseline of round " + std::to_string(round));
-    SleepMs(5);  // workers that still spin after the last run would slow the baseline
+    SleepMs(5);                              // workers that still spin after the last run would slow the baseline
     std::map<std::string, double> measured;  // metrics of one unit share their baseline
     for (Row& row : rows) {
       const Baseline& baseline = row.metric->baseline;
@@ -144,7 +150,8 @@ void Suite::Report(Row& row) {
   const Metric& metric = *row.metric;
   std::printf(kFormat, metric.name.c_str(), Short(value.median).c_str(), metric.unit.c_str(),
               (Short(value.low) + " - " + Short(value.high)).c_str(), Short(base.median).c_str(),
-              (Short(base.low) + " - " + Short(base.high)).c_str(), Short(ratio).c_str(), metric.baseline.label.c_str());
+              (Short(base.low) + " - " + Short(base.high)).c_str(), Short(ratio).c_str(),
+              metric.baseline.label.c_str());
   std::fflush(stdout);
   json_.push_back("{\"name\": \"" + metric.name + "\", \"value\": " + Number(value.median) + ", \"unit\": \"" +
                   metric.unit + "\", \"low\": " + Number(value.low) + ", \"high\": " + Number(value.high) +

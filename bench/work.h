@@ -87,8 +87,8 @@ struct Tally {
     }
     for (const Calls& calls : processes) {
       const std::uint64_t span = calls.high - calls.low + 1;
-      const auto sum = static_cast<std::uint64_t>(
-          (static_cast<unsigned __int128>(calls.low) + calls.high) * calls.count / 2);
+      const std::uint64_t ends = calls.low + calls.high;
+      const std::uint64_t sum = calls.count % 2 == 0 ? ends * (calls.count / 2) : ends / 2 * calls.count;
       if (span < calls.count || (!retried && (span != calls.count || sum != calls.sum))) {
         Fail("process " + std::to_string(calls.pid) + " answered " + std::to_string(calls.count) +
              " calls with serials " + std::to_string(calls.low) + " to " + std::to_string(calls.high));
