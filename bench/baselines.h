@@ -1,30 +1,26 @@
 // What the machine itself can do, measured beside every workload: a raw shared-memory ring between two
 // processes, futex wakes, memory copies, malloc, fork and spawn. None of it uses Manta.
 //
-// The other process is forked once, by the constructor, which must run before manta::Init and before the
-// program has much memory: a later fork would leave the driver with copy-on-write pages and slow the workloads.
-// It sleeps (futex) unless asked for something, and dies with the driver. One thread at a time.
+// Made before manta::Init, because of Echo. Used by one thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
+#include "echo.h"
 #include "harness.h"
 
 namespace bench {
 
 inline constexpr std::size_t kGigabyte = std::size_t{1} << 30;
 
-struct EchoArea;  // shared with the other process
-
 class Baselines {
  public:
-  Baselines();
-  ~Baselines();
+  Baselines() = default;
+  ~Baselines() { Release(); }
   Baselines(const Baselines&) = delete;
   Baselines& operator=(const Baselines&) = delete;
 
@@ -43,27 +39,23 @@ class Baselines {
   Baseline SpinningPercent();  // CPU use of one spinning thread
   Baseline RingSlotBytes();    // 64
 
-  [[nodiscard]] pid_t helper() const { return helper_; }
+  [[nodiscard]] pid_t helper() const { return echo_.pid(); }
   // 1 GB of numbers for puts to read from; made when first asked for.
   std::span<std::uint64_t> Source();
   // Gives back Source and the copy target.
   void Release();
 
  private:
-  double RingRate(double seconds);
-  double RingTrip(double seconds);
-  double FutexTrip(double seconds);
   double Copy(std::size_t threads);
   double MallocRate(std::size_t bytes, bool read, double seconds);
-  double Fork(double seconds);
-  void Command(std::uint32_t command);  // wakes the other process
-  void AwaitIdle();                     // and waits until it sleeps again
 
-  EchoArea* area_;
-  pid_t helper_;
+  Echo echo_;
   std::span<std::uint64_t> source_;
   std::span<std::uint64_t> target_;
 };
+
+// How many values of that size a workload and its baseline hold at a time: up to 32 MB.
+[[nodiscard]] std::size_t ValuesAtOnce(std::size_t bytes);
 
 // Reads every word; the compiler makes wide loads of it.
 [[nodiscard]] std::uint64_t Sum(std::span<const std::uint64_t> words);

@@ -69,12 +69,10 @@ double GetCalls(double seconds) {
   return static_cast<double>(count) / timed;
 }
 
-std::size_t CountFor(std::size_t bytes) { return std::clamp<std::size_t>((std::size_t{32} << 20) / bytes, 8, kBatch); }
-
 // Put, then Get, in this process; read in place.
 double PutGet(double seconds, std::size_t bytes) {
   Words value = MakeWords(bytes, 7);
-  std::vector<manta::Ref<WordArray>> refs(CountFor(bytes));
+  std::vector<manta::Ref<WordArray>> refs(ValuesAtOnce(bytes));
   std::uint64_t count = 0;
   const double begin = Now();
   double now = begin;
@@ -97,7 +95,7 @@ double PutGet(double seconds, std::size_t bytes) {
 // Made by tasks in other processes, read here in place: the whole way.
 double TaskReturns(double seconds, std::size_t bytes) {
   auto make = manta::Task(MakeWords);
-  std::vector<manta::Ref<WordArray>> refs(CountFor(bytes));
+  std::vector<manta::Ref<WordArray>> refs(ValuesAtOnce(bytes));
   std::uint64_t count = 0;
   const double begin = Now();
   double now = begin;
