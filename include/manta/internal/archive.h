@@ -31,27 +31,8 @@ namespace internal {
 // Runs of plain values from kAlignFrom bytes on start at a multiple of kAlignTo from the blob's start.
 inline constexpr std::size_t kAlignFrom = 256;
 inline constexpr std::size_t kAlignTo = 64;
-// Containers and pointers inside each other.
+// Containers and pointers inside each other. Safe for 8 MB of stack also with a sanitizer's frames.
 inline constexpr std::size_t kMaxDepth = 1000;
-// A thread usually has 8 MB. kMaxDepth ends the recursion first, except for classes with large arrays in them
-// and under sanitizers, whose frames are ten times as large.
-inline constexpr std::intptr_t kMaxStack = std::intptr_t{4} << 20;
-
-// How deep an archive is inside the value, in levels and in bytes of stack.
-class Depth {
- public:
-  // false: too deep.
-  [[nodiscard]] bool Enter() {
-    const auto here = reinterpret_cast<std::intptr_t>(__builtin_frame_address(0));
-    if (level_++ == 0) start_ = here;
-    return level_ <= kMaxDepth && start_ - here <= kMaxStack;  // inlining may make it negative
-  }
-  void Leave() { --level_; }
-
- private:
-  std::size_t level_ = 0;
-  std::intptr_t start_ = 0;
-};
 
 [[nodiscard]] constexpr std::size_t AlignUp(std::size_t position) {
   return (position + kAlignTo - 1) & ~(kAlignTo - 1);
@@ -59,7 +40,7 @@ class Depth {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void ThrowTooDeep() {
   throw InvalidError("cannot send a value nested more than " + std::to_string(kMaxDepth) +
-                     " levels or 4 MiB of stack deep (or one that contains itself); send long chains as a std::vector");
+                     " levels deep (or one that contains itself); send long chains as a std::vector");
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void ThrowResized(std::size_t size) {
   throw InvalidError("a value changed while it was being encoded: it no longer has " + std::to_string(size) +
@@ -96,13 +77,13 @@ class SizeCounter {
   [[nodiscard]] std::size_t position() const { return position_; }
 
   void Enter() {
-    if (!depth_.Enter()) internal::ThrowTooDeep();
+    if (++depth_ > internal::kMaxDepth) internal::ThrowTooDeep();
   }
-  void Leave() { depth_.Leave(); }
+  void Leave() { --depth_; }
 
  private:
   std::size_t position_ = 0;
-  internal::Depth depth_;
+  std::size_t depth_ = 0;
 };
 
 class Writer {
@@ -119,13 +100,19 @@ class Writer {
   }
 
   void Bytes(const void* from, std::size_t n) {
-    if (n > left()) internal::ThrowResized(size());
+    std::byte* to = Claim(n);
     if (n >= internal::kCopyLargeFrom) {
-      internal::CopyLarge(cursor_, static_cast<const std::byte*>(from), n);
+      internal::CopyLarge(to, static_cast<const std::byte*>(from), n);
     } else if (n != 0) {
-      std::memcpy(cursor_, from, n);
+      std::memcpy(to, from, n);
     }
+  }
+  // The next n bytes, for the caller to fill.
+  [[nodiscard]] std::byte* Claim(std::size_t n) {
+    if (n > left()) internal::ThrowResized(size());
+    std::byte* at = cursor_;
     cursor_ += n;
+    return at;
   }
   void Align() {
     const std::size_t padding = internal::AlignUp(position()) - position();
@@ -139,9 +126,9 @@ class Writer {
   }
 
   void Enter() {
-    if (!depth_.Enter()) internal::ThrowTooDeep();
+    if (++depth_ > internal::kMaxDepth) internal::ThrowTooDeep();
   }
-  void Leave() { depth_.Leave(); }
+  void Leave() { --depth_; }
 
  private:
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(end_ - begin_); }
@@ -150,7 +137,7 @@ class Writer {
   std::byte* begin_;
   std::byte* cursor_;
   std::byte* end_;
-  internal::Depth depth_;
+  std::size_t depth_ = 0;
 };
 
 class Reader {
@@ -209,9 +196,9 @@ class Reader {
   }
 
   void Enter() {
-    if (!depth_.Enter()) Fail("containers are nested too deep");
+    if (++depth_ > internal::kMaxDepth) Fail("containers are nested too deep");
   }
-  void Leave() { depth_.Leave(); }
+  void Leave() { --depth_; }
 
  private:
   const std::byte* begin_;
@@ -219,7 +206,7 @@ class Reader {
   const std::byte* end_;
   const KeepAlive* keep_;
   std::vector<KeepAlive>* copies_;
-  internal::Depth depth_;
+  std::size_t depth_ = 0;
 };
 
 }  // namespace manta

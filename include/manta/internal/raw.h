@@ -5,7 +5,6 @@
 // have equal bytes and nothing of the sender's memory leaks.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <complex>
 #include <cstddef>
@@ -42,7 +41,7 @@ concept Custom = HasSerialize<T> || HasFields<T> || HasCodec<T>;
 
 // Only of enums whose underlying type is fixed can every bit pattern be a value.
 template <typename T>
-concept FixedEnum = std::is_enum_v<T> && requires { T{0}; } && !std::is_same_v<std::underlying_type_t<T>, bool>;
+concept FixedEnum = std::is_enum_v<T> && requires { T{0}; };
 
 template <typename T>
 struct RawOf {
@@ -107,10 +106,11 @@ void WriteRun(Archive& archive, const T* values, std::size_t count) {
   if constexpr (RawOf<T>::kPacked || Archive::kCounting) {
     archive.Bytes(values, bytes);
   } else {
+    std::byte* image = archive.Claim(bytes);
     for (std::size_t i = 0; i < count; ++i) {
-      std::byte image[sizeof(T)]{};
+      std::memset(image, 0, sizeof(T));
       CopyUnpadded(image, const_cast<T&>(values[i]));  // non-const: lets no bit field through as a temporary
-      archive.Bytes(image, sizeof image);
+      image += sizeof(T);
     }
   }
 }

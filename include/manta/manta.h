@@ -1,0 +1,47 @@
+// Manta: remote functions, actors and shared-memory objects. This one header is all a program needs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "manta/actor.h"
+#include "manta/array.h"
+#include "manta/codec.h"
+#include "manta/errors.h"
+#include "manta/fields.h"
+#include "manta/internal/export.h"
+#include "manta/options.h"
+#include "manta/ref.h"
+#include "manta/task.h"
+
+namespace manta {
+
+// Starts a private cluster in this machine (or joins the one at config.address). It is gone, with all
+// its processes, memory and files, when the program ends, however it ends. Throws InvalidError for a
+// bad configuration, UnavailableError if there is nothing to join, IoError.
+MANTA_EXPORT void Init();
+MANTA_EXPORT void Init(const Config& config);
+// Ends all tasks and actors of this program, shows their last output, and leaves. Called at exit, too.
+MANTA_EXPORT void Shutdown();
+[[nodiscard]] MANTA_EXPORT bool IsInitialized();
+
+// Inside a task: has somebody asked to cancel it? Long loops should look now and then.
+[[nodiscard]] MANTA_EXPORT bool CancelRequested();
+MANTA_EXPORT void CheckCancelled();  // throws CancelledError if so
+
+// What a task or actor may know about where it runs.
+struct Context {
+  std::string task;                  // name of the task or method; empty in the driver
+  std::string task_id;
+  std::string node;
+  std::uint32_t worker_pid = 0;
+  std::vector<std::uint32_t> gpus;   // device ids assigned, as in CUDA_VISIBLE_DEVICES
+  bool in_worker = false;
+};
+[[nodiscard]] MANTA_EXPORT Context CurrentContext();
+
+// What the cluster has, by name.
+[[nodiscard]] MANTA_EXPORT std::map<std::string, double> ClusterResources();
+
+}  // namespace manta

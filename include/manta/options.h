@@ -1,0 +1,51 @@
+// What can be asked of a cluster, a task and an actor.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace manta {
+
+// How to start or join a cluster. Bad values make Init throw InvalidError and change nothing.
+struct Config {
+  double cpus = 0;                          // 0: as many as this process may use
+  double gpus = 0;
+  std::map<std::string, double> resources;  // anything else, by name
+  std::uint64_t store_bytes = 0;            // 0: 30% of the machine's memory
+  std::string spill_folder;                 // empty: the system's folder for temporary files
+  std::uint64_t spill_bytes = 0;            // 0: as much as the disk has
+  std::string address;                      // empty: $MANTA_ADDRESS, else a private cluster; "auto": the live local one
+  std::string space = "default";            // namespace of actor names
+  bool show_output = true;                  // print what workers print
+};
+
+// Set through Task(f).SetName(…) and so on.
+struct TaskOptions {
+  std::string name;
+  double cpus = 1;
+  double gpus = 0;
+  std::map<std::string, double> resources;
+  int retries = 3;                          // after the worker's death; exceptions only if asked:
+  std::uint64_t retry_match = 0;            // a function that looks at the exception; see RetryOn
+  std::chrono::microseconds timeout{0};     // of one run; 0: none
+  int priority = 0;                         // higher goes first
+};
+
+struct ActorSettings {
+  std::string name;
+  std::string space;                        // empty: that of Init
+  double cpus = 0;
+  double gpus = 0;
+  std::map<std::string, double> resources;
+  bool detached = false;                    // lives on when its creator is gone
+  bool get_if_exists = false;
+  std::int64_t max_restarts = 0;            // -1: no limit
+  std::int64_t max_call_retries = 0;        // of calls caught by a restart; -1: no limit
+  std::uint32_t concurrency = 1;            // calls at a time
+  bool ordered = true;                      // calls of one caller run in order
+};
+
+}  // namespace manta
