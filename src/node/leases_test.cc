@@ -38,6 +38,15 @@ TEST_F(LeasesTest, OfAnIdleWorkerAreTakenBackForSomebodyWhoWaits) {
   EXPECT_EQ(granted->request, 2U);
 }
 
+TEST_F(LeasesTest, AWorkerThatWasRungBeforeItKnewOfItsLeaseIsRungAgain) {
+  Start(1);
+  const auto driver = Driver();
+  driver->Send(Ask(1, 1, fixture::kDeaf));
+  ASSERT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
+  driver->Send(Ask(2, 1, fixture::kBusy));
+  EXPECT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
+}
+
 TEST_F(LeasesTest, ThatCanNeverBeGrantedAreRefusedWithTheNumbers) {
   Start(2);
   const auto driver = Driver();
