@@ -69,7 +69,13 @@ void Connection::ReadNow() {
 void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
   Outgoing item;
   item.bytes = std::move(bytes);
+  if (outgoing_.empty()) {
+    if (!SendSome(item.bytes, std::span(fds.begin(), fds.size()), &item.sent) && !open()) return;
+    if (item.sent == item.bytes.size()) return;
+  }
+  // Descriptors go with the first byte; those of a frame that waits may be closed meanwhile by their owner.
   for (const int fd : fds) {
+    if (item.sent > 0) break;
     base::Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (!copy.valid()) {
       Close(Status(Code::kIo, Cat("cannot pass a descriptor on: ", std::strerror(errno), "; raise `ulimit -n`")));
@@ -83,7 +89,40 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
   }
   outgoing_bytes_ += item.bytes.size();
   outgoing_.push_back(std::move(item));
-  if (outgoing_.size() == 1) Write();
+  WatchFor();
+}
+
+bool Connection::SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent) {
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(wire::kMaxFds * sizeof(int))];
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  }
+  for (;;) {
+    const ssize_t count = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count >= 0) {
+      *sent += static_cast<std::size_t>(count);
+      return true;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    // A peer that is gone may have left words behind: they are read first, then its close is seen.
+    if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
+      *sent += bytes.size();
+      return true;
+    }
+    Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
+    return false;
+  }
 }
 
 void Connection::OnEvents(std::uint32_t events) {
@@ -140,43 +179,15 @@ void Connection::Read() {
 void Connection::Write() {
   while (!outgoing_.empty() && state_ != State::kClosed) {
     Outgoing& item = outgoing_.front();
-    iovec part{item.bytes.data() + item.sent, item.bytes.size() - item.sent};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(wire::kMaxFds * sizeof(int))];
-    if (!item.fds.empty()) {
-      const std::size_t bytes = item.fds.size() * sizeof(int);
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(bytes);
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(bytes);
-      for (std::size_t i = 0; i < item.fds.size(); ++i) {
-        const int fd = item.fds[i].get();
-        std::memcpy(CMSG_DATA(head) + i * sizeof fd, &fd, sizeof fd);
-      }
-    }
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-      // A peer that is gone may have left words behind: they are read first, then its close is seen.
-      if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
-        outgoing_.clear();
-        outgoing_bytes_ = 0;
-        break;
-      }
-      Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
-      return;
-    }
+    std::vector<int> fds;
+    for (const base::Fd& fd : item.fds) fds.push_back(fd.get());
+    if (!SendSome(std::string_view(item.bytes).substr(item.sent), fds, &item.sent)) break;
     item.fds.clear();
-    item.sent += static_cast<std::size_t>(sent);
     if (item.sent < item.bytes.size()) break;
     outgoing_bytes_ -= item.bytes.size();
     outgoing_.pop_front();
   }
+  if (state_ == State::kClosed) return;
   if (outgoing_.empty() && state_ == State::kLastWords) {
     Close(std::move(why_));
     return;

@@ -13,7 +13,9 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -37,7 +39,7 @@ class Connection {
 
   [[nodiscard]] Status Start();
 
-  // One-way, or the answer to `call`. Descriptors are duplicated, the caller keeps its own.
+  // One-way, or the answer to `call`. Descriptors stay the caller's.
   template <typename M>
   void Send(const M& message, std::uint64_t call = 0, std::initializer_list<int> fds = {}) {
     if (!open()) return;
@@ -67,6 +69,8 @@ class Connection {
   };
 
   void SendFrame(std::string bytes, std::initializer_list<int> fds);
+  // One sendmsg. False: nothing was sent, and the connection closed or is to be written to later.
+  bool SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent);
   void OnEvents(std::uint32_t events);
   void Read();
   void Write();

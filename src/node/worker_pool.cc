@@ -224,7 +224,13 @@ Status WorkerPool::Spawn(Job& job) {
 void WorkerPool::SpawnForWaiting(Job& job) {
   while (job.starting < job.waiting.size() && !job.retrying) {
     if (Status status = Spawn(job); !status.ok()) {
-      FailWaiting(job, status);
+      // Those before get the workers that are on their way.
+      std::vector<Waiting> failed;
+      while (job.waiting.size() > job.starting) {
+        failed.push_back(std::move(job.waiting.back()));
+        job.waiting.pop_back();
+      }
+      for (const Waiting& one : failed) one.on_worker(nullptr, status);
       return;
     }
   }
@@ -322,7 +328,8 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
       worker->kill_failure =
           Failure{Code::kWorkerCrashed, Cat("worker ", worker->pid, " died with ", why.message()), {}, {}};
     }
-    if (worker->state == Worker::State::kStarting) Finish(*worker);
+    worker->orphan = true;
+    if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) Finish(*worker);
   }
   job->retrying = false;
   StartFailed(*job, why);
@@ -330,7 +337,7 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
 
 void WorkerPool::OnClosed(Worker& worker, const Status& why) {
   if (worker.state == Worker::State::kGone) return;
-  if (worker.exit_status.has_value()) {
+  if (worker.exit_status.has_value() || worker.orphan) {
     Finish(worker);
     return;
   }
@@ -342,9 +349,11 @@ void WorkerPool::OnClosed(Worker& worker, const Status& why) {
   // How it ended comes by its fork server, any moment now.
   loop_.Cancel(worker.timer);
   worker.timer = loop_.After(limits_.status_us, [this, &worker] {
-    worker.timer = 0;
     Signal(worker, SIGKILL);  // a process that merely closed its socket
-    Finish(worker);
+    worker.timer = loop_.After(limits_.status_us, [this, &worker] {
+      worker.timer = 0;
+      Finish(worker);
+    });
   });
 }
 

@@ -7,8 +7,9 @@
 //   kStarting --Hello--> kIdle <--Release/Acquire--> kTaken --> gone
 // kTaken: serves a lease or is an actor. A worker in any state may die; kLeaving ones were told to.
 //
-// A worker is gone when the fork server said how it ended, or when its socket closed and 50 ms passed
-// without a word. Before `died` is called, everything it sent and printed has been read.
+// A worker is gone when the fork server said how it ended (mostly within a millisecond), or when its
+// socket closed, it was killed for that, and still nothing was said. Before `died` is called, everything it sent and
+// printed has been read.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,7 @@ struct Worker {
   // How it ends.
   Failure kill_failure;  // why the daemon or an owner had it killed; ok: nobody did
   std::optional<int> exit_status;
+  bool orphan = false;       // its fork server is gone: nobody will say how it ended
   bool was_running = false;  // when it died: for the message
   base::Loop::TimerId timer = 0;
 
@@ -71,7 +73,7 @@ class WorkerPool {
     std::size_t idle = 1;                // idle workers kept for good
     std::int64_t idle_us = 1'000'000;    // others go after this
     std::int64_t start_us = 30'000'000;  // for a worker to say Hello
-    std::int64_t status_us = 50'000;     // between a socket's end and its process's
+    std::int64_t status_us = 1'000'000;  // between a socket's end and its process's: a core may be dumped
   };
   // Exactly one of the two: a worker, now kTaken, or why there is none.
   using OnWorker = std::function<void(Worker* worker, const Status& why)>;
