@@ -104,7 +104,7 @@ TEST_F(Handshake, AJobIdCannotBeUsedTwice) {
   const auto first = Driver(7);
   const auto second = Connect();
   Result<shm::Arena> arena = shm::Arena::Create();
-  const base::Fd program(open(FIXTURE, O_PATH | O_CLOEXEC));
+  const base::Fd program(open(FixturePath().c_str(), O_PATH | O_CLOEXEC));
   wire::Hello hello;
   hello.job = Id{7, 1};
   second->Send(hello, 1, {arena->fd(), program.get()});
@@ -121,10 +121,11 @@ struct Process {
 Process StartPrivate() {
   int pair[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  const std::string mantad = BesideThisProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(pair[1], 9);
-    execl(MANTAD, "mantad", "--private-fd", "9", "--cpus", "2", "--store-bytes", "67108864", nullptr);
+    execl(mantad.c_str(), "mantad", "--private-fd", "9", "--cpus", "2", "--store-bytes", "67108864", nullptr);
     _exit(127);
   }
   close(pair[1]);
@@ -148,10 +149,10 @@ TEST(Mantad, APrivateDaemonEndsWhenItsConnectionCloses) {
 TEST(Mantad, APrivateDaemonAnswersGoodbyeAndEndsWithItsWorkers) {
   Process mantad = StartPrivate();
   Result<shm::Arena> arena = shm::Arena::Create();
-  const base::Fd program(open(FIXTURE, O_PATH | O_CLOEXEC));
+  const base::Fd program(open(FixturePath().c_str(), O_PATH | O_CLOEXEC));
   wire::Hello hello;
   hello.job = Id{1, 1};
-  hello.program = FIXTURE;
+  hello.program = FixturePath();
   const int fds[2] = {arena->fd(), program.get()};
   const std::string bytes = wire::EncodeFrame(hello, 1, 2) + wire::EncodeFrame(wire::Goodbye{}, 2);
   ASSERT_TRUE(wire::SendAll(mantad.socket.get(), std::as_bytes(std::span(bytes)), fds).ok());
@@ -178,10 +179,11 @@ TEST(Mantad, APrivateDaemonAnswersGoodbyeAndEndsWithItsWorkers) {
 TEST(Mantad, RunsUntilItIsToldToStopAndTellsItsStatus) {
   int ready[2];
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const std::string mantad = BesideThisProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(ready[1], 9);
-    execl(MANTAD, "mantad", "--ready-fd", "9", "--cpus", "3", nullptr);
+    execl(mantad.c_str(), "mantad", "--ready-fd", "9", "--cpus", "3", nullptr);
     _exit(127);
   }
   close(ready[1]);

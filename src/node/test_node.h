@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -27,6 +28,15 @@
 namespace manta::node {
 
 inline constexpr std::int64_t kPatienceUs = 20'000'000;
+
+// Where the build puts programs.
+inline std::string BesideThisProgram(const std::string& name) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  const std::string self(path, length > 0 ? static_cast<std::size_t>(length) : 0);
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+inline std::string FixturePath() { return BesideThisProgram("node_fixture"); }
 
 class TestClient {
  public:
@@ -59,14 +69,14 @@ class TestClient {
     Result<shm::Arena> arena = shm::Arena::Create();
     ASSERT_TRUE(arena.ok());
     arena_ = std::make_unique<shm::Arena>(std::move(*arena));
-    const base::Fd program(open(FIXTURE, O_PATH | O_CLOEXEC));
-    ASSERT_TRUE(program.valid()) << FIXTURE;
+    const base::Fd program(open(FixturePath().c_str(), O_PATH | O_CLOEXEC));
+    ASSERT_TRUE(program.valid()) << FixturePath();
     wire::Hello hello;
     hello.role = wire::Role::kDriver;
     hello.pid = static_cast<std::uint32_t>(getpid());
     hello.job = job;
-    hello.program = FIXTURE;
-    hello.arguments = {FIXTURE};
+    hello.program = FixturePath();
+    hello.arguments = {hello.program};
     Send(hello, 1, {arena_->fd(), program.get()});
     const std::optional<wire::Frame> answer = Await(wire::Kind::kWelcome);
     ASSERT_TRUE(answer.has_value());
