@@ -32,7 +32,7 @@ TEST(SegmentMemory, WhatIsGivenBackReadsAsZeroForThoseWhoStillMapIt) {
     Result<base::Fd> fd = memory.Make(4 << 20);
     Result<shm::Mapping> map = shm::Mapping::Of(fd->get(), 0, 4 << 20, true);
     std::memset(map->data(), 7, 4 << 20);
-    SegmentMemory::GiveBack(fd->get(), 4 << 20);
+    SegmentMemory::GiveBack(fd->get(), 4096, 4 << 20);
     EXPECT_EQ(map->data()[0], std::byte{7});  // the header stays
     EXPECT_EQ(map->data()[3'000'000], std::byte{0});
   }
