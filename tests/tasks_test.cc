@@ -27,6 +27,8 @@ TEST_F(Tasks, AFunctionRunsInAnotherProcess) {
   EXPECT_NE(Task(Pid).Remote().Get(), getpid());
 }
 
+TEST_F(Tasks, AFunctionOfASharedLibraryCanBeCalledToo) { EXPECT_NE(Task(getpid).Remote().Get(), getpid()); }
+
 TEST_F(Tasks, ALambdaWithoutCapturesIsAFunctionToo) {
   Ref<std::string> text = Task([](const std::string& name, int count) {
                             std::string out;

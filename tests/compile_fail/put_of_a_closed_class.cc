@@ -1,4 +1,4 @@
-// error: write MANTA_FIELDS(a, b) or a Serialize(archive) member into it
+// error: MANTA_FIELDS(
 #include "manta/manta.h"
 
 class Closed {
