@@ -87,9 +87,16 @@ TEST(Output, ALineWithoutItsNewlineArrivesToo) {
 }
 
 TEST(Output, ALongLineArrivesWhole) {
-  Child program("chatty", {"long"});
+  Child program("chatty", {"long", "60000"});
   ASSERT_EQ(program.Finish(), 0);
-  EXPECT_THAT(program.Out(), HasSubstr(std::string(100'000, 'x')));
+  EXPECT_THAT(program.Out(), HasSubstr(" " + std::string(60'000, 'x') + "\n"));
+}
+
+TEST(Output, AVeryLongLineArrivesInPiecesWithNothingLost) {
+  Child program("chatty", {"long", "1000000"});
+  ASSERT_EQ(program.Finish(), 0);
+  const std::string out = program.Out();
+  EXPECT_EQ(std::count(out.begin(), out.end(), 'x'), 1'000'000);
 }
 
 TEST(Output, TheLastWordsOfACrashedWorkerArrive) {

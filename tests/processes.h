@@ -117,15 +117,10 @@ struct Cast {
 
 inline Cast CastOf(const std::string& mark) {
   Cast cast;
-  const std::vector<Process> processes = Marked(mark);
-  for (const Process& process : processes) {
+  for (const Process& process : Marked(mark)) {
     if (process.name == "mantad") cast.daemon = process.pid;
-  }
-  for (const Process& process : processes) {
-    if (process.parent == cast.daemon && process.pid != cast.daemon) cast.fork_server = process.pid;
-  }
-  for (const Process& process : processes) {
-    if (process.parent == cast.fork_server && cast.fork_server != 0) cast.workers.push_back(process.pid);
+    if (process.name == "manta-fork") cast.fork_server = process.pid;
+    if (process.name == "manta-worker") cast.workers.push_back(process.pid);
   }
   return cast;
 }

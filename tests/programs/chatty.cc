@@ -45,7 +45,10 @@ int main(int argc, char** argv) {
   } else if (mode == "half") {
     manta::Task([] { std::printf("no newline at the end"); }).SetName("half").Remote().Get();
   } else if (mode == "long") {
-    manta::Task([] { std::printf("%s\n", std::string(100'000, 'x').c_str()); }).SetName("long").Remote().Get();
+    manta::Task([](int size) { std::printf("%s\n", std::string(static_cast<std::size_t>(size), 'x').c_str()); })
+        .SetName("lengthy")
+        .Remote(std::atoi(argv[2]))
+        .Get();
   } else if (mode == "die") {
     try {
       manta::Task(TalkAndDie).SetName("die").SetRetries(0).Remote("famous last words").Get();
