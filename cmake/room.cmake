@@ -1,19 +1,65 @@
-# manta_room(NAME ROOM...): the folder's sources as a static archive manta_NAME that may use the named
-# rooms (the layering table, repeated by the linker), and its *_test.cc as the test program NAME_test.
+# manta_room(NAME ROOM...): the folder's sources as a static archive manta_NAME that may use the named rooms (the
+# layering table, repeated by the linker); its *_test.cc as the program NAME_test; each x_fuzz.cc as a fuzz target.
 function(manta_room name)
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   set(tests ${sources})
+  set(fuzzers ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
+  if(NOT sources)  # a room of headers only is still a room
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+    file(WRITE ${sources} "")
+  endif()
+
   add_library(manta_${name} STATIC ${sources})
   target_include_directories(manta_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   foreach(room ${ARGN})
     target_link_libraries(manta_${name} PUBLIC manta_${room})
   endforeach()
   target_link_libraries(manta_${name} PUBLIC Threads::Threads)
-  if(MANTA_TESTS AND tests)
+  set_property(GLOBAL APPEND PROPERTY MANTA_ROOMS ${name})
+  set_property(GLOBAL APPEND PROPERTY MANTA_FUZZ_SOURCES ${fuzzers})
+
+  if(MANTA_FUZZERS_ONLY)
+    foreach(source ${fuzzers})
+      get_filename_component(program ${source} NAME_WE)
+      add_executable(${program} EXCLUDE_FROM_ALL ${source})
+      target_link_libraries(${program} PRIVATE manta_${name})
+      target_link_options(${program} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzzers ${program})
+    endforeach()
+  elseif(MANTA_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gtest_main)
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT 60)
+    target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gmock GTest::gtest_main)
+    add_dependencies(quick_tests ${name}_test)
+    set(timeout 60)
+    if(MANTA_SANITIZE)
+      set(timeout 240)
+    endif()
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
+      PROPERTIES TIMEOUT ${timeout} LABELS quick)
   endif()
+endfunction()
+
+# manta_library(ROOM...): libmanta.so, from all objects of the named rooms (not from their archives, of which the linker
+# would take only what is referred to: nobody refers to the start hook); it drops what no exported name can reach.
+function(manta_library)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:manta_\\1>" OUTPUT_VARIABLE objects)
+  add_library(manta SHARED ${objects})
+  add_library(manta::manta ALIAS manta)
+  target_link_libraries(manta PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  set_target_properties(manta PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    LINKER_LANGUAGE CXX LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  target_include_directories(manta INTERFACE
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(manta INTERFACE cxx_std_20)
+  # Undefined symbols are errors now, not in the user's program. Sanitizers leave theirs to the executable.
+  if(NOT MANTA_SANITIZE)
+    target_link_options(manta PRIVATE LINKER:-z,defs)
+  endif()
+  target_link_options(manta PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  # Functions travel between processes as (build id, offset): a program must carry its id.
+  target_link_options(manta INTERFACE LINKER:--build-id)
 endfunction()

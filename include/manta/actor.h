@@ -160,6 +160,21 @@ class ActorHandle {
   internal::Handle<internal::ActorEntry> handle_;
 };
 
+template <typename C>
+struct Codec<ActorHandle<C>> {
+  template <typename Archive>
+  static void Write(Archive& archive, const ActorHandle<C>& handle) {
+    std::byte name[internal::kRefBytes]{};
+    if constexpr (!Archive::kCounting) internal::EncodeActor(handle.empty() ? nullptr : handle.entry(), name);
+    archive.Bytes(name, sizeof name);
+  }
+  static ActorHandle<C> Read(Reader& reader) {
+    std::byte name[internal::kRefBytes];
+    reader.Bytes(name, sizeof name);
+    return ActorHandle<C>(internal::Handle<internal::ActorEntry>::Adopt(internal::DecodeActor(name)));
+  }
+};
+
 // F is a factory, or void for C's own constructor.
 template <typename C, typename F>
 class ActorCreator {

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "manta/array.h"
@@ -16,6 +18,36 @@
 #include "manta/internal/core.h"
 
 namespace manta {
+
+namespace internal {
+
+// The elements of types whose bytes can be read in place: vector, span and Array share one encoding.
+template <typename T>
+struct ElementOf {
+  static constexpr bool known = false;
+  static constexpr bool is_vector = false;
+  using type = int;
+};
+template <Raw T>
+struct ElementOf<std::vector<T>> {
+  static constexpr bool known = true;
+  static constexpr bool is_vector = true;
+  using type = T;
+};
+template <Raw T>
+struct ElementOf<std::span<const T>> {
+  static constexpr bool known = true;
+  static constexpr bool is_vector = false;
+  using type = T;
+};
+template <typename T>
+struct ElementOf<Array<T>> {
+  static constexpr bool known = true;
+  static constexpr bool is_vector = false;
+  using type = T;
+};
+
+}  // namespace internal
 
 using Micros = std::chrono::microseconds;
 inline constexpr Micros kForever{internal::kForever};
@@ -53,6 +85,22 @@ class Ref {
 
  private:
   internal::Handle<internal::Entry> handle_;
+};
+
+// Inside a value a Ref is its name; whatever carries the value keeps the object alive.
+template <typename T>
+struct Codec<Ref<T>> {
+  template <typename Archive>
+  static void Write(Archive& archive, const Ref<T>& ref) {
+    std::byte name[internal::kRefBytes]{};
+    if constexpr (!Archive::kCounting) internal::EncodeRef(ref.empty() ? nullptr : ref.entry(), name);
+    archive.Bytes(name, sizeof name);
+  }
+  static Ref<T> Read(Reader& reader) {
+    std::byte name[internal::kRefBytes];
+    reader.Bytes(name, sizeof name);
+    return Ref<T>(internal::Handle<internal::Entry>::Adopt(internal::DecodeRef(name)));
+  }
 };
 
 // What TryGet gives to callers who handle failure: a value, or the error.

@@ -76,20 +76,20 @@ class TaskCaller {
  private:
   static constexpr std::uint32_t kWhole = 0x80000000U;  // one value although it is a vector
 
+  // Called while an exception is being handled.
+  template <typename E>
+  static bool MatchesOne() {
+    try {
+      throw;
+    } catch (const E&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
   template <typename... E>
-  static bool Matches() {  // called while an exception is being handled
-    bool match = false;
-    (
-        [&match] {
-          try {
-            throw;
-          } catch (const E&) {
-            match = true;
-          } catch (...) {
-          }
-        }(),
-        ...);
-    return match;
+  static bool Matches() {
+    return (MatchesOne<E>() || ...);
   }
 
   template <typename Edit>

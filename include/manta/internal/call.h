@@ -143,7 +143,7 @@ void AddArguments(Arguments& arguments, A&&... args) {
 
 // Reads one argument of decayed type D, keeping alive what it views.
 template <typename D>
-D ReadArgument(Invocation& call, KeepAlive* keep) {
+D ReadArgument(Invocation& call, std::vector<KeepAlive>* keeps) {
   if constexpr (IsVector<D>::value) {
     if (const std::int64_t count = call.NextList(); count >= 0) {
       D items;
@@ -151,23 +151,26 @@ D ReadArgument(Invocation& call, KeepAlive* keep) {
       for (std::int64_t i = 0; i < count; ++i) {
         KeepAlive item;
         const View view = call.Next(&item);
-        items.push_back(Decode<typename IsVector<D>::Value>(view.bytes(), item));
+        items.push_back(Decode<typename IsVector<D>::Value>(view.bytes(), item, keeps));
+        if (item != nullptr) keeps->push_back(std::move(item));
       }
       return items;
     }
   }
-  const View view = call.Next(keep);
-  return Decode<D>(view.bytes(), *keep);
+  KeepAlive keep;
+  const View view = call.Next(&keep);
+  if (keep != nullptr) keeps->push_back(keep);  // a span looks at the bytes until the call is over
+  return Decode<D>(view.bytes(), keep, keeps);
 }
 
 // Reads all arguments, then calls run(args…).
 template <typename Params, typename Run>
 decltype(auto) WithArguments(Invocation& call, Run&& run) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) -> decltype(auto) {
-    KeepAlive keeps[sizeof...(I) + 1];
+    std::vector<KeepAlive> keeps;
     // Braces: arguments are read in order.
     std::tuple<std::remove_cvref_t<std::tuple_element_t<I, Params>>...> values{
-        ReadArgument<std::remove_cvref_t<std::tuple_element_t<I, Params>>>(call, &keeps[I])...};
+        ReadArgument<std::remove_cvref_t<std::tuple_element_t<I, Params>>>(call, &keeps)...};
     return run(static_cast<std::tuple_element_t<I, Params>&&>(std::get<I>(values))...);
   }(std::make_index_sequence<std::tuple_size_v<Params>>());
 }

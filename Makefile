@@ -1,0 +1,80 @@
+# The short commands. Everything they do is plain CMake underneath: see CMakePresets.json and CONTRIBUTING.md.
+#
+# Each target first installs the Debian packages it lacks (scripts/install-deps: silent when nothing is missing).
+# PRESET=release|asan|tsan make test  runs the suite on another build; ARGS='-R name' goes to CTest or to the program.
+
+PRESET ?= dev
+JOBS ?= $(shell nproc)
+BUILD = cmake --build --preset
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick bench check format asan tsan deb install install-deps clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo:  ## release build, then the quickstart
+	@scripts/install-deps build
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS)
+	build/release/bin/quickstart $(ARGS)
+
+test:  ## build and run every test (about 10 minutes from nothing on two cores)
+	@scripts/install-deps build test
+	cmake --preset $(PRESET) -DMANTA_TESTS=ON -Wno-dev
+	$(BUILD) $(PRESET) -j $(JOBS)
+	ctest --preset $(PRESET) -j $(JOBS) $(ARGS)
+
+quick:  ## build and run the tests of the single rooms: under a minute once built
+	@scripts/install-deps build test
+	cmake --preset $(PRESET) -DMANTA_TESTS=ON -Wno-dev
+	$(BUILD) $(PRESET) -j $(JOBS) --target quick_tests
+	ctest --preset $(PRESET) -j $(JOBS) -L quick $(ARGS)
+
+bench:  ## release build, then every workload beside its baseline
+	@scripts/install-deps build bench
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS)
+	build/release/bin/manta-bench $(ARGS)
+
+check:  ## format, layering, pure archives, header self-containment, documents, clang-tidy
+	@scripts/install-deps build test check
+	scripts/format --check
+	scripts/layering
+	scripts/docs
+	cmake --preset dev -Wno-dev
+	$(BUILD) dev -j $(JOBS) --target headers
+	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules
+	scripts/pure build/dev types rules
+	scripts/tidy build/dev -j $(JOBS)
+
+format:  ## rewrite the sources in the project's format
+	@scripts/install-deps check
+	scripts/format
+
+asan:  ## the suite under AddressSanitizer and UBSan
+	$(MAKE) --no-print-directory test PRESET=asan
+
+tsan:  ## the suite under ThreadSanitizer
+	@# Without address randomisation, which g++ 12's runtime cannot bear at the widths of newer kernels.
+	setarch -R $(MAKE) --no-print-directory test PRESET=tsan
+
+deb:  ## a Debian package in build/release
+	@scripts/install-deps build deb
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS)
+	rm -f build/release/*.deb
+	cd build/release && cpack -G DEB
+	@ls -l build/release/*.deb
+
+install:  ## release build, then into PREFIX (/usr/local)
+	@scripts/install-deps build
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS)
+	cmake --install build/release $(if $(PREFIX),--prefix $(PREFIX))
+
+install-deps:  ## install every package that any target here needs
+	@scripts/install-deps build test check bench deb
+
+clean:  ## remove build/
+	rm -rf build

@@ -1,0 +1,34 @@
+# Tests of the project itself: its documents, its package, its scripts.
+add_test(NAME docs COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/docs)
+add_test(NAME layering COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/layering)
+add_test(NAME scripts.leftovers COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers selftest)
+add_test(NAME scripts.checks COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/selftest)
+set_tests_properties(docs layering scripts.leftovers scripts.checks PROPERTIES TIMEOUT 60 LABELS quick)
+if(TARGET manta_rules)
+  add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules)
+  set_tests_properties(pure PROPERTIES TIMEOUT 60)
+endif()
+
+# Each example, alone, against an installed package. A sanitized library would need sanitized programs: there the ones of
+# this tree are run.
+get_property(examples GLOBAL PROPERTY MANTA_EXAMPLES)
+if(MANTA_SANITIZE)
+  foreach(example ${examples})
+    add_test(NAME example.${example} COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout 200 --
+      ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${example})
+    set_tests_properties(example.${example} PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
+  endforeach()
+elseif(examples)
+  set(package ${PROJECT_SOURCE_DIR}/scripts/package ${CMAKE_BINARY_DIR})
+  add_test(NAME package.install COMMAND ${package} install)
+  set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package TIMEOUT 60 LABELS package)
+  foreach(example ${examples})
+    add_test(NAME package.${example} COMMAND ${package} example ${example})
+    set_tests_properties(package.${example} PROPERTIES
+      FIXTURES_REQUIRED package TIMEOUT 240 LABELS package RUN_SERIAL ON)
+  endforeach()
+  list(GET examples 0 example)
+  add_test(NAME package.pkg-config COMMAND ${package} pkg-config ${example})
+  set_tests_properties(package.pkg-config PROPERTIES
+    FIXTURES_REQUIRED package TIMEOUT 240 LABELS package RUN_SERIAL ON)
+endif()

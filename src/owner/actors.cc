@@ -1,0 +1,295 @@
+// Actors as their callers see them.
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "owner/owner.h"
+
+namespace manta::owner {
+
+Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arguments& arguments,
+                                       internal::RefScope& scope, const ActorSettings& settings,
+                                       const std::string& class_name) {
+  wire::CreateActor message;
+  wire::ActorOptions& options = message.options;
+  if (Status s = ToResources(settings.cpus, settings.gpus, settings.resources, &options.need); !s.ok()) return s;
+  if (settings.concurrency == 0 || settings.concurrency > 1000) {
+    return Status(Code::kInvalid, Cat("an actor cannot run ", settings.concurrency, " calls at a time: 1 to 1000"));
+  }
+  if (settings.max_restarts < -1 || settings.max_call_retries < -1) {
+    return Status(Code::kInvalid, "restarts and retries are counts, or -1 for no limit");
+  }
+  options.name = settings.name;
+  options.space = settings.space.empty() ? setup_.space : settings.space;
+  options.detached = settings.detached;
+  options.get_if_exists = settings.get_if_exists;
+  options.max_restarts = settings.max_restarts;
+  options.max_call_retries = settings.max_call_retries;
+  options.concurrency = settings.concurrency;
+  options.ordered = settings.ordered && settings.concurrency == 1;
+  options.class_name = class_name;
+
+  shm::SpecHeader header;
+  if (Status s = FillSpec(site, nullptr, 0, &header); !s.ok()) return s;
+  header.id = NextId();
+  message.actor = header.id;
+  Announce(scope.entries, scope.actors);
+
+  // The daemon keeps the arguments for restarts, so they must be there before it hears of the actor.
+  std::vector<Entry*> values;
+  for (const internal::Arguments::Hole& hole : arguments.holes) values.push_back(hole.entry);
+  Subscribe(values);
+  std::size_t next = 0;
+  WaitUntil(
+      [&] {
+        while (next < values.size() && values[next]->done()) ++next;
+        return next == values.size();
+      },
+      -1, values);
+  std::string body;
+  std::size_t copied = 0;
+  {
+    const Lock lock(mutex_);
+    if (!lost_.ok()) return Status(lost_.code, lost_.message);
+    std::string frames;
+    const auto append = [&](const void* data, std::size_t size) { body.append(static_cast<const char*>(data), size); };
+    for (const internal::Arguments::Hole& hole : arguments.holes) {
+      Entry* value = hole.entry;
+      if (value->where == Where::kFailure) return Status(value->failure->code, value->failure->message);
+      append(arguments.bytes.data() + copied, hole.at - copied);
+      copied = hole.at + 8;
+      if (value->where == Where::kStore) {
+        AnnounceLocked(value, &frames);  // the actor holds it by name
+        shm::StoredItem item;
+        item.object = value->id;
+        item.place = value->place;
+        item.owner = value->origin == Origin::kBorrowed ? value->owner : self();
+        const std::uint64_t word = shm::ItemWord(shm::ItemKind::kStored, sizeof item);
+        append(&word, 8);
+        append(&item, sizeof item);
+        message.args.push_back(value->id);
+      } else {
+        AnnounceContents(value, &frames);
+        const std::uint64_t word = shm::ItemWord(shm::ItemKind::kValue, value->size);
+        append(&word, 8);
+        append(value->where == Where::kHeap ? value->heap : value->small, value->size);
+        body.resize(shm::Padded(body.size()));
+        if (value->extra != nullptr) {
+          for (Entry* inner : value->extra->contained) message.args.push_back(inner->id);
+        }
+      }
+    }
+    if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+    for (Entry* entry : scope.entries) message.args.push_back(entry->id);
+    for (ActorEntry* actor : scope.actors) message.args.push_back(actor->id);
+  }
+  body.append(reinterpret_cast<const char*>(arguments.bytes.data()) + copied, arguments.bytes.size() - copied);
+  header.bytes = static_cast<std::uint32_t>(sizeof header + shm::Padded(body.size()));
+  message.spec.assign(reinterpret_cast<const char*>(&header), sizeof header);
+  message.spec += body;
+  message.spec.resize(header.bytes);
+
+  Result<wire::ActorCreated> created = link().Call<wire::ActorCreated>(message);
+  if (!created.ok()) return created.status();
+  return AdoptActor(created->actor, &created->options, true);
+}
+
+Result<ActorEntry*> Owner::FindActor(const std::string& name, const std::string& space) {
+  wire::FindActor message;
+  message.name = name;
+  message.space = space.empty() ? setup_.space : space;
+  Result<wire::ActorFound> found = link().Call<wire::ActorFound>(message);
+  if (!found.ok()) return found.status();
+  return AdoptActor(found->actor, &found->options, true);
+}
+
+Status Owner::KillActor(ActorEntry* actor, bool restart) {
+  if (actor->session != session_) return Status(Code::kInvalid, "this handle belongs to a cluster that was shut down");
+  wire::KillActor message;
+  message.actor = actor->id;
+  message.restart = restart;
+  return link().Send(message);
+}
+
+Status Owner::AttachActor(ActorEntry* actor) {
+  if (actor->queue == nullptr) {
+    actor->queue = std::make_unique<ClassQueue>();
+    actor->queue->actor = actor;
+    all_queues_.push_back(actor->queue.get());
+    if (Status s = MakeQueue(*actor->queue); !s.ok()) return s;
+  }
+  if (actor->lane == nullptr) {
+    actor->lane = TakeLane();
+    if (actor->lane == nullptr) return Status(Code::kOutOfMemory, Cat("one process cannot call over ", shm::kMaxLanes, " actors"));
+    actor->lane->queue = actor->queue.get();
+    actor->lane->active = true;
+    active_lanes_.push_back(actor->lane);
+  }
+  wire::AttachActor message;
+  message.actor = actor->id;
+  message.queue = actor->queue->offset;
+  message.lane = actor->lane->offset;
+  actor->attached = true;
+  return link().Send(message);
+}
+
+Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal::Arguments& arguments,
+                        internal::RefScope& scope, const Plan* plan, std::uint32_t returns, Entry** out) {
+  if (actor->session != session_) return Status(Code::kInvalid, "this handle belongs to a cluster that was shut down");
+  shm::SpecHeader header;
+  if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
+  header.id = NextId();
+  if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
+  const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
+  const Lock lock(mutex_);
+  if (!lost_.ok()) return Status(lost_.code, lost_.message);
+  if (!actor->attached && actor->phase != wire::ActorPhase::kDead) {
+    if (Status s = AttachActor(actor); !s.ok()) return s;
+  }
+  Entry* entry = NewCall(header, plan, out);
+  entry->retries = static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000));
+  entry->queue = actor->queue.get();
+  if (!scope.entries.empty() || !scope.actors.empty()) {
+    entry->more().arguments = std::move(scope.entries);
+    entry->more().actor_arguments = std::move(scope.actors);
+    scope.entries.clear();
+    scope.actors.clear();
+  }
+  if (actor->phase == wire::ActorPhase::kDead) {
+    entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way
+    FailCall(entry, actor->failure);
+    SettleDoomed();
+    return {};
+  }
+  actor->refs.fetch_add(1, std::memory_order_relaxed);  // until the call is over
+  header.entry = entry->index;
+  header.generation = entry->generation;
+  const bool ordered = actor->options.ordered;
+  // Usually nothing is held back, and an ordered call goes straight into the ring.
+  if (ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
+  if (arguments.holes.empty()) {
+    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
+  } else {
+    Park(entry, header, name, arguments);
+    if (entry->extra->missing == 0) Unpark(entry);
+  }
+  SettleDoomed();
+  if ((submitted_ & 63) == 0) PumpLocked();
+  if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
+  return {};
+}
+
+// Sends the calls of an ordered actor that nothing holds back any more.
+void Owner::CallOrder(ActorEntry* actor) {
+  while (!actor->order.empty()) {
+    Entry* entry = actor->order.front();
+    if (!entry->done()) {
+      if (entry->stage == Stage::kParked || entry->spec == 0) return;
+      if (entry->stage == Stage::kNone) Push(entry);
+    }
+    actor->order.pop_front();
+  }
+}
+
+void Owner::OnActorState(const wire::ActorState& state) {
+  const auto it = actors_.find(state.actor);
+  if (it == actors_.end()) return;
+  ActorEntry* actor = it->second;
+  if (actor->phase == wire::ActorPhase::kDead) return;
+  actor->phase = state.phase;
+  if (state.phase == wire::ActorPhase::kRestarting) {
+    RestartActor(actor, state.failure);
+  } else if (state.phase == wire::ActorPhase::kDead) {
+    actor->failure = state.failure;
+    FailActor(actor);
+  }
+  SettleDoomed();
+}
+
+// Its process died and another will take over: calls it had begun are lost or sent again, in order, before
+// those it had not seen.
+void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
+  if (!actor->attached) return;
+  ClassQueue& queue = *actor->queue;
+  ReadLane(*actor->lane);
+  std::vector<Entry*> begun;
+  std::vector<Entry*> waiting;
+  const auto find = [&](std::uint64_t spec, std::uint64_t position) -> Entry* {
+    shm::SpecHeader header;
+    std::memcpy(&header, log_.at(spec), sizeof header);
+    Entry* entry = table_.Find(header.entry, header.generation);
+    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry : nullptr;
+  };
+  for (const ClassQueue::Away& away : queue.away) {
+    if (away.entry->generation == away.generation && !away.entry->done()) begun.push_back(away.entry);
+  }
+  queue.away.clear();
+  queue.ring.ForClaimed(actor->lane->index, [&](std::uint64_t spec, std::uint64_t position) {
+    if (Entry* entry = find(spec, position); entry != nullptr) begun.push_back(entry);
+  });
+  queue.ring.ForReady([&](std::uint64_t spec, std::uint64_t position) {
+    if (Entry* entry = find(spec, position); entry != nullptr) waiting.push_back(entry);
+  });
+  queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
+  const std::uint32_t index = actor->lane->index;
+  actor->lane->reader = shm::LaneReader(setup_.arena->at(actor->lane->offset));
+  actor->lane->reader.memory().index = index;
+  std::deque<ClassQueue::Waiting> rest = std::move(queue.backlog);
+  queue.backlog.clear();
+  for (Entry* entry : begun) RetryOrFail(entry, failure, true, false);
+  for (Entry* entry : waiting) {
+    if (!entry->done()) Push(entry);
+  }
+  for (const ClassQueue::Waiting& next : rest) queue.backlog.push_back(next);
+  Refill(queue);
+  static_cast<void>(AttachActor(actor));
+}
+
+// Dead for good.
+void Owner::FailActor(ActorEntry* actor) {
+  if (actor->lane != nullptr) ReadLane(*actor->lane);
+  if (actor->queue != nullptr) {
+    ClassQueue* queue = actor->queue.get();
+    std::vector<Entry*> calls;
+    table_.ForEach([&](Entry* entry) {
+      if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == queue && !entry->done()) {
+        calls.push_back(entry);
+      }
+    });
+    actor->refs.fetch_add(1, std::memory_order_relaxed);
+    for (Entry* entry : calls) FailCall(entry, actor->failure);
+    actor->order.clear();
+    queue->backlog.clear();
+    queue->away.clear();
+    std::erase(all_queues_, queue);
+    if (queue->offset != 0) chunks_.Free(queue->offset, sizeof(shm::QueueMemory));
+    if (actor->lane != nullptr) ReleaseLane(actor->lane);
+    actor->lane = nullptr;
+    actor->queue.reset();
+    UnrefActor(actor);
+  }
+  if (actor->refs.load() == 0) {
+    actors_.erase(actor->id);
+    delete actor;
+  }
+}
+
+void Owner::UnrefActor(ActorEntry* actor) {
+  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) Dispose(actor);
+}
+
+// No handle is left here. The daemon ends the actor if there is none anywhere; its queue and lane stay
+// until it says so, because its worker still looks at them.
+void Owner::Dispose(ActorEntry* actor) {
+  if (actor->refs.load(std::memory_order_acquire) != 0) return;  // found again meanwhile
+  if (actor->held) {
+    actor->held = false;
+    QueueDrop(actor->id);
+  }
+  if (actor->queue == nullptr) {
+    actors_.erase(actor->id);
+    delete actor;
+  }
+}
+
+}  // namespace manta::owner

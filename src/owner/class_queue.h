@@ -1,0 +1,106 @@
+// ClassQueue is an owner's side of one stream of calls: all its tasks of one resource shape and priority,
+// or its calls of one actor. Calls go into a ring in shared memory that leased workers claim from; what
+// does not fit waits in a backlog. Guarded by EntryTable::mutex.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manta/options.h"
+#include "owner/entry.h"
+#include "shm/lane.h"
+#include "shm/queue.h"
+#include "types/failure.h"
+#include "types/resources.h"
+#include "wire/messages.h"
+
+namespace manta::internal {
+
+// Task options, interned: what Submit needs without looking at strings.
+struct Plan {
+  TaskOptions options;
+  Resources need;
+  owner::ClassQueue* queue = nullptr;  // of the session below
+  std::uint32_t session = 0;
+};
+
+}  // namespace manta::internal
+
+namespace manta::owner {
+
+using internal::ActorEntry;
+using internal::Plan;
+
+// One worker's way to answer, see shm/lane.h. Lanes belong to the owner and are used again.
+struct Lane {
+  std::uint32_t index = 0;    // as it stands in claim words
+  std::uint64_t offset = 0;   // in the arena
+  std::uint64_t request = 0;  // the lease it was sent with; 0: free, or an actor's
+  bool active = false;        // somebody may write to it
+  bool cancelled = false;     // the request was withdrawn
+  std::uint64_t timed_out = 0;  // the task its worker is being killed for
+  ProcessId worker = kNoProcess;
+  std::uint32_t pid = 0;
+  ClassQueue* queue = nullptr;
+  shm::LaneReader reader;
+};
+
+struct ClassQueue {
+  Resources need;
+  std::int32_t priority = 0;
+  std::uint64_t offset = 0;  // of the ring in the arena; 0: not made yet
+  shm::QueueOwner ring;
+  struct Waiting {
+    Entry* entry = nullptr;
+    std::uint32_t generation = 0;  // it may have been taken back and be another's by now
+  };
+  std::deque<Waiting> backlog;
+  std::vector<Lane*> lanes;  // granted
+  std::uint32_t requests = 0;  // leases asked for and not granted
+  std::uint32_t most_lanes = 1;  // more would find no CPU
+  Failure refused;             // the daemon said it can never run these
+
+  // Displaced: a worker has it and its slot was used again.
+  struct Away {
+    Entry* entry = nullptr;
+    std::uint32_t generation = 0;
+    std::uint32_t lane = 0;
+  };
+  std::vector<Away> away;
+
+  // For noticing that nothing moves.
+  std::uint64_t last_head = 0;
+  std::int64_t head_since_us = 0;
+  bool timed = false;  // has had tasks with a timeout
+
+  ActorEntry* actor = nullptr;  // whose calls these are, if an actor's
+
+  [[nodiscard]] std::uint64_t waiting() const { return (offset == 0 ? 0 : ring.backlog()) + backlog.size(); }
+};
+
+}  // namespace manta::owner
+
+namespace manta::internal {
+
+// An actor as this process sees it. Guarded by EntryTable::mutex, but for `refs`.
+struct ActorEntry {
+  std::atomic<std::uint32_t> refs{1};
+  Id id;
+  wire::ActorOptions options;
+  std::uint32_t session = 0;
+  bool held = false;      // the daemon counts us as a holder
+  bool attached = false;
+  wire::ActorPhase phase = wire::ActorPhase::kStarting;
+  Failure failure;        // once dead
+  std::unique_ptr<owner::ClassQueue> queue;
+  owner::Lane* lane = nullptr;
+  std::deque<Entry*> order;      // ordered actors: calls not yet in the ring, first one parked or blocked
+  std::vector<Entry*> creation_arguments;  // kept for restarts; counted
+  std::vector<ActorEntry*> creation_actors;
+};
+
+}  // namespace manta::internal

@@ -1,0 +1,237 @@
+// How calls end: well, badly, again, or cancelled.
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/program.h"
+#include "owner/named.h"
+#include "owner/owner.h"
+
+namespace manta::owner {
+
+void Owner::Succeed(Entry* entry) {
+  entry->state.store(State::kReady, std::memory_order_release);
+  if ((entry->flags & Entry::kEscaped) != 0) {
+    std::string frames;
+    PublishLocked(entry, &frames);
+    static_cast<void>(link().SendBytes(frames, {}));
+  }
+  WakeDependents(entry);
+}
+
+void Owner::Fail(Entry* entry, Failure failure) {
+  entry->failure = new Failure(std::move(failure));
+  entry->where = Where::kFailure;
+  entry->state.store(State::kFailed, std::memory_order_release);
+  if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
+    std::string frames;
+    PublishLocked(entry, &frames);
+    static_cast<void>(link().SendBytes(frames, {}));
+  }
+  WakeDependents(entry);
+}
+
+void Owner::FailCall(Entry* entry, const Failure& failure) {
+  if (entry->extra != nullptr) {
+    const std::vector<Entry*> siblings = entry->extra->siblings;
+    for (Entry* sibling : siblings) {
+      if (!sibling->done()) Fail(sibling, failure);
+    }
+  }
+  if (!entry->done()) Fail(entry, failure);
+  Finish(entry);
+}
+
+void Owner::WakeDependents(Entry* entry) {
+  if (entry->extra == nullptr || entry->extra->dependents.empty()) return;
+  const std::vector<Entry*> dependents = std::move(entry->extra->dependents);
+  entry->extra->dependents.clear();
+  for (Entry* dependent : dependents) {
+    if (!dependent->done() && dependent->extra != nullptr && --dependent->extra->missing == 0) Unpark(dependent);
+    Unref(dependent);
+  }
+}
+
+// The call is over: its arguments may go, and the count that the task itself held.
+void Owner::Finish(Entry* entry) {
+  if (entry->stage == Stage::kNone && entry->queue == nullptr) return;  // finished before
+  ++completed_;
+  bell_->completed.store(completed_, std::memory_order_relaxed);
+  ClassQueue* queue = entry->queue;
+  entry->stage = Stage::kNone;
+  entry->queue = nullptr;
+  if (queue != nullptr && !queue->away.empty()) {
+    std::erase_if(queue->away, [&](const ClassQueue::Away& away) { return away.entry == entry; });
+  }
+  if (entry->extra != nullptr) {
+    Extra& extra = *entry->extra;
+    for (Entry* argument : extra.arguments) Unref(argument);
+    for (ActorEntry* actor : extra.actor_arguments) UnrefActor(actor);
+    for (const Extra::Hole& hole : extra.holes) Unref(hole.entry);
+    for (Entry* sibling : extra.siblings) Unref(sibling);
+    extra.arguments.clear();
+    extra.actor_arguments.clear();
+    extra.holes.clear();
+    extra.siblings.clear();
+    extra.parked = {};
+    if (extra.contained.empty() && extra.contained_actors.empty() && extra.dependents.empty()) {
+      delete entry->extra;
+      entry->extra = nullptr;
+    }
+  }
+  if (queue != nullptr && queue->actor != nullptr) UnrefActor(queue->actor);
+  Unref(entry);
+}
+
+void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable) {
+  if (entry->done() || entry->queue == nullptr) return;
+  const bool cancelled = (entry->flags & Entry::kCancelled) != 0;
+  if (cancelled) {
+    return FailCall(entry, Failure{Code::kCancelled, Cat(DescribeTask(entry), " was cancelled"), {}, {}});
+  }
+  if ((crashed || retryable) && entry->retries != 0 && lost_.ok()) {
+    if (entry->retries > 0) --entry->retries;
+    // What the dead worker may have stored for it is nobody's.
+    std::vector<Id> orphans;
+    for (std::uint32_t i = 0; crashed && (i == 0 || (entry->extra != nullptr && i <= entry->extra->siblings.size())); ++i) {
+      Entry* result = Return(entry, i);
+      if (result != nullptr && !result->done()) orphans.push_back(result->id);
+    }
+    if (!orphans.empty()) {
+      std::vector<Place> places(orphans.size());
+      link().Free(std::move(orphans), std::move(places));
+    }
+    Push(entry);
+    return;
+  }
+  Failure full = failure;
+  if (crashed) {
+    const int limit = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
+    full.message = Cat(DescribeTask(entry), ": ", failure.message,
+                       limit > 0 ? Cat("\n(it was started ", limit + 1, " times; see SetRetries)") : "");
+  }
+  FailCall(entry, full);
+}
+
+void Owner::LoseLane(Lane& lane, const Failure& failure) {
+  ReadLane(lane);  // what it answered before it died counts
+  ClassQueue& queue = *lane.queue;
+  std::vector<Entry*> lost;
+  if (queue.offset != 0) {
+    queue.ring.ForClaimed(lane.index, [&](std::uint64_t spec, std::uint64_t position) {
+      shm::SpecHeader header;
+      std::memcpy(&header, log_.at(spec), sizeof header);
+      Entry* entry = table_.Find(header.entry, header.generation);
+      // Started again since: then its newest slot is another one.
+      if (entry == nullptr || entry->done() || entry->stage != Stage::kRing || entry->position != position) return;
+      lost.push_back(entry);
+    });
+  }
+  for (const ClassQueue::Away& away : queue.away) {
+    if (away.lane == lane.index && away.entry->generation == away.generation && !away.entry->done()) {
+      lost.push_back(away.entry);
+    }
+  }
+  std::erase_if(queue.away, [&](const ClassQueue::Away& away) { return away.lane == lane.index; });
+  for (Entry* entry : lost) RetryOrFail(entry, failure, true, false);
+  SettleDoomed();
+}
+
+void Owner::FailQueue(ClassQueue& queue, const Failure& failure) {
+  std::vector<Entry*> waiting;
+  table_.ForEach([&](Entry* entry) {
+    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == &queue && !entry->done() &&
+        entry->stage != Stage::kParked) {
+      waiting.push_back(entry);
+    }
+  });
+  for (Entry* entry : waiting) {
+    if (TakeBack(entry)) FailCall(entry, failure);
+  }
+  SettleDoomed();
+}
+
+void Owner::Cancel(Entry* entry, bool force) {
+  {
+    const Lock lock(mutex_);
+    if (entry->session != session_ || entry->done()) return;
+    if (entry->origin == Origin::kSibling) {
+      table_.ForEach([&](Entry* other) {
+        if (other->session != session_ || other->extra == nullptr || other->origin != Origin::kTask) return;
+        for (Entry* sibling : other->extra->siblings) {
+          if (sibling == entry) entry = other;
+        }
+      });
+    }
+    if (entry->origin != Origin::kTask || entry->queue == nullptr) return;
+    entry->flags |= Entry::kCancelled;
+    if (entry->stage == Stage::kParked || TakeBack(entry)) {
+      FailCall(entry, Failure{Code::kCancelled, Cat(DescribeTask(entry), " was cancelled before it started"), {}, {}});
+      SettleDoomed();
+    } else {
+      // It runs somewhere. Which lane has it stands in its slot, or among those away.
+      std::uint32_t index = 0;
+      if (entry->stage == Stage::kRing) {
+        const shm::Claim claim = shm::Unpack(
+            entry->queue->ring.memory().slots[entry->position % shm::kQueueSlots].claim.load(std::memory_order_acquire));
+        if (claim.sequence == shm::QueueOwner::Sequence(entry->position)) index = claim.lane;
+      }
+      for (const ClassQueue::Away& away : entry->queue->away) {
+        if (away.entry == entry) index = away.lane;
+      }
+      if (index == 0 || index >= lanes_.size() || !lanes_[index]->active) return;
+      Lane& lane = *lanes_[index];
+      lane.reader.memory().cancel.store(shm::TaskToken(entry->index, entry->generation), std::memory_order_release);
+      if (force && entry->queue->actor == nullptr) {
+        wire::KillWorker message;
+        message.worker = lane.reader.memory().worker.load(std::memory_order_relaxed);
+        message.failure = Failure{Code::kCancelled, "cancelled by force", {}, {}};
+        static_cast<void>(link().Send(message));
+      }
+    }
+  }
+  bell_->Ring();
+  NotifyWaiters();
+}
+
+void Owner::CheckTimeouts(std::int64_t now_us) {
+  for (Lane* lane : active_lanes_) {
+    if (lane->queue == nullptr || !lane->queue->timed || !lane->active) continue;
+    shm::LaneMemory& memory = lane->reader.memory();
+    const std::uint64_t token = memory.running.load(std::memory_order_acquire);
+    if (token == 0 || token == lane->timed_out) continue;
+    const std::int64_t started = memory.started_us.load(std::memory_order_relaxed);
+    Entry* entry = table_.Find(static_cast<std::uint32_t>(token >> 32), static_cast<std::uint32_t>(token));
+    if (entry == nullptr || entry->done() || entry->plan == nullptr) continue;
+    const std::int64_t limit = entry->plan->options.timeout.count();
+    if (limit == 0 || now_us - started < limit) continue;
+    lane->timed_out = token;
+    wire::KillWorker message;
+    message.worker = memory.worker.load(std::memory_order_relaxed);
+    message.stack = true;
+    message.failure = Failure{Code::kTimedOut,
+                              Cat("it ran for ", (now_us - started) / 1000, " ms, over its timeout of ", limit / 1000,
+                                  " ms, and was stopped; raise SetTimeout, or look at the stack it printed"),
+                              {},
+                              {}};
+    static_cast<void>(link().Send(message));
+  }
+}
+
+std::string Owner::NameOf(Entry* entry) {
+  if (entry->plan != nullptr && !entry->plan->options.name.empty()) return entry->plan->options.name;
+  if (entry->spec == 0 || setup_.function_name == nullptr) return "task";
+  shm::SpecHeader header;
+  std::memcpy(&header, log_.at(entry->spec), sizeof header);
+  if ((header.flags & shm::SpecHeader::kStableName) != 0) {
+    const NamedCode::Code* code = NamedCode::Get().Find(header.target);
+    return code == nullptr ? "task" : code->name;
+  }
+  const bool own = (header.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
+  const base::Module* module = base::ModuleByHash(own ? header.module : header.target_module);
+  if (module == nullptr) return "task";
+  return setup_.function_name(reinterpret_cast<const void*>(module->base + (own ? header.trampoline : header.target)));  // NOLINT
+}
+
+std::string Owner::DescribeTask(Entry* entry) { return Cat("task ", NameOf(entry), " (", ToString(entry->id), ")"); }
+
+}  // namespace manta::owner

@@ -1,0 +1,196 @@
+#include "owner/owner.h"
+
+#include "base/clock.h"
+
+namespace manta::owner {
+namespace {
+
+std::atomic<Owner*> g_current{nullptr};
+std::atomic<std::uint32_t> g_sessions{0};
+
+}  // namespace
+
+Caller& ThisCaller() {
+  thread_local Caller caller;
+  return caller;
+}
+
+Owner* Owner::Current() { return g_current.load(std::memory_order_acquire); }
+
+void Owner::SetCurrent(Owner* owner) {
+  const std::lock_guard lock(EntryTable::Get().mutex);
+  g_current.store(owner, std::memory_order_release);
+}
+
+Owner::Owner(Setup setup)
+    : setup_(std::move(setup)),
+      table_(EntryTable::Get()),
+      mutex_(table_.mutex),
+      session_(g_sessions.fetch_add(1) + 1),
+      bell_(&setup_.node->bell(setup_.welcome.process)),
+      store_(std::make_shared<StoreHold>(setup_.arena, setup_.link, setup_.welcome.process)),
+      log_(*setup_.arena, chunks_) {
+  lanes_.push_back(nullptr);
+  Status status;
+  plain_ = Intern(TaskOptions{}, &status)->queue;
+  background_ = std::thread([this] { Background(); });
+}
+
+Owner::~Owner() {
+  stopping_.store(true);
+  {
+    const std::lock_guard lock(background_mutex_);
+    background_wake_.notify_all();
+  }
+  background_.join();
+  // Refs may outlive us: what they name is now a failure, or a value that needs nobody.
+  const Lock lock(mutex_);
+  const Failure gone{Code::kUnavailable, "this Ref belongs to a cluster that was shut down", {}, {}};
+  std::vector<Entry*> unfinished;  // still counted by their task
+  table_.ForEach([&](Entry* entry) {
+    if (entry->session != session_) return;
+    entry->queue = nullptr;
+    entry->spec = 0;
+    entry->flags = 0;
+    if (entry->where == Where::kStore) {
+      entry->where = Where::kNone;
+      entry->state.store(State::kPending, std::memory_order_relaxed);
+    }
+    if (!entry->done()) {
+      entry->failure = new Failure(gone);
+      entry->where = Where::kFailure;
+      entry->state.store(State::kFailed, std::memory_order_release);
+      if (entry->origin == Origin::kTask) unfinished.push_back(entry);
+      entry->origin = Origin::kPut;
+    }
+  });
+  for (Entry* entry : unfinished) {
+    if (entry->refs.fetch_sub(1) == 1) table_.DisposeForeign(entry);
+  }
+  for (auto& [id, actor] : actors_) {
+    actor->phase = wire::ActorPhase::kDead;
+    actor->failure = gone;
+    actor->queue.reset();
+    actor->lane = nullptr;
+  }
+}
+
+Id Owner::NextId() {
+  Caller& caller = ThisCaller();
+  if (caller.session != session_) {
+    const Lock lock(mutex_);
+    caller = Caller{};
+    caller.session = session_;
+    caller.parent = setup_.job;
+    caller.path = next_path_++;
+  }
+  return DeriveId(caller.parent, caller.path, caller.calls++);
+}
+
+bool Owner::idle() {
+  const Lock lock(mutex_);
+  return submitted_ == completed_ && by_id_.empty() && actors_.empty();
+}
+
+void Owner::OnLost(const std::string& why) {
+  {
+    const Lock lock(mutex_);
+    lost_ = Failure{Code::kUnavailable, why, {}, {}};
+    table_.ForEach([&](Entry* entry) {
+      if (entry->session != session_ || entry->done()) return;
+      if (entry->origin == Origin::kTask) {
+        FailCall(entry, lost_);
+      } else if (entry->origin == Origin::kBorrowed) {
+        Fail(entry, lost_);
+      }
+    });
+  }
+  bell_->Ring();
+  NotifyWaiters();
+}
+
+void Owner::OnMessage(wire::Frame& frame) {
+  using wire::Kind;
+  switch (frame.kind) {
+    case Kind::kLeaseGranted: {
+      Result<wire::LeaseGranted> message = frame.As<wire::LeaseGranted>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      const auto it = lanes_by_request_.find(message->request);
+      if (it == lanes_by_request_.end()) return;
+      Lane& lane = *it->second;
+      lane.worker = message->worker;
+      lane.pid = message->pid;
+      --lane.queue->requests;
+      lane.queue->lanes.push_back(&lane);
+      return;
+    }
+    case Kind::kLeaseRefused: {
+      Result<wire::LeaseRefused> message = frame.As<wire::LeaseRefused>();
+      if (!message.ok()) return;
+      {
+        const Lock lock(mutex_);
+        const auto it = lanes_by_request_.find(message->request);
+        if (it == lanes_by_request_.end()) return;
+        ClassQueue& queue = *it->second->queue;
+        --queue.requests;
+        ReleaseLane(it->second);
+        if (queue.lanes.empty()) FailQueue(queue, message->failure);
+      }
+      break;
+    }
+    case Kind::kLeaseEnded: {
+      Result<wire::LeaseEnded> message = frame.As<wire::LeaseEnded>();
+      if (!message.ok()) return;
+      {
+        const Lock lock(mutex_);
+        const auto it = lanes_by_request_.find(message->request);
+        if (it == lanes_by_request_.end()) return;
+        Lane& lane = *it->second;
+        ClassQueue& queue = *lane.queue;
+        ReadLane(lane);
+        if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
+        ReleaseLane(&lane);
+        AskForWorkers(queue);
+      }
+      break;
+    }
+    case Kind::kLeaseLost: {
+      Result<wire::LeaseLost> message = frame.As<wire::LeaseLost>();
+      if (!message.ok()) return;
+      {
+        const Lock lock(mutex_);
+        const auto it = lanes_by_request_.find(message->request);
+        if (it == lanes_by_request_.end()) return;
+        Lane& lane = *it->second;
+        ClassQueue& queue = *lane.queue;
+        if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
+        LoseLane(lane, message->failure);
+        ReleaseLane(&lane);
+        AskForWorkers(queue);
+      }
+      break;
+    }
+    case Kind::kActorState: {
+      Result<wire::ActorState> message = frame.As<wire::ActorState>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnActorState(*message);
+      break;
+    }
+    case Kind::kObjectReady: {
+      Result<wire::ObjectReady> message = frame.As<wire::ObjectReady>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnObjectReady(*message);
+      break;
+    }
+    default:
+      if (other_messages) other_messages(frame);
+      return;
+  }
+  bell_->Ring();
+  NotifyWaiters();
+}
+
+}  // namespace manta::owner

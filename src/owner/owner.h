@@ -1,0 +1,274 @@
+// The Owner is the caller's half of the engine, one per process: it submits calls, keeps their futures,
+// reads the answers of workers, retries what crashed, and lends values to others.
+//
+// Threads: any thread may submit and wait. State is guarded by one mutex (EntryTable::mutex), held for
+// well under a microsecond at a time. Answers are read ("pumped") by whoever waits; a background thread
+// does it only when nobody else has for a while, so that dependencies move while the program computes.
+// The link's thread brings the daemon's messages.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "manta/internal/core.h"
+#include "manta/options.h"
+#include "owner/class_queue.h"
+#include "owner/entry.h"
+#include "owner/link.h"
+#include "owner/task_log.h"
+#include "shm/arena.h"
+#include "shm/node_area.h"
+#include "shm/spec.h"
+#include "store/client.h"
+
+namespace manta::owner {
+
+// Values up to this size live in memory of their own and travel inside calls and replies; larger ones
+// live in the store.
+inline constexpr std::size_t kSmallValue = 4096;
+
+// Who is calling: ids of calls are derived from it. One per thread.
+struct Caller {
+  Id parent;                 // the running task, or the job
+  std::uint64_t path = 0;    // which thread of it
+  std::uint64_t calls = 0;   // made so far
+  std::uint32_t session = 0;
+  const Resources* need = nullptr;    // of the running task; nullptr in a driver
+  std::uint64_t lease = 0;            // to be given back while the task sleeps
+  bool can_block = false;
+};
+Caller& ThisCaller();
+
+// What a task or actor asks for, checked and counted.
+Status ToResources(double cpus, double gpus, const std::map<std::string, double>& others, Resources* out);
+
+// How a worker lends its hands: runs a spec on the calling thread, its results going straight to the
+// entries. nullptr in a driver.
+class InPlaceRunner {
+ public:
+  virtual ~InPlaceRunner() = default;
+  [[nodiscard]] virtual bool RoomOnStack() const = 0;
+  virtual void Run(const std::byte* spec, std::uint64_t bytes) = 0;
+};
+
+class Owner {
+ public:
+  struct Setup {
+    std::shared_ptr<DaemonLink> link;
+    std::shared_ptr<shm::Arena> arena;
+    std::shared_ptr<shm::NodeArea> node;
+    wire::Welcome welcome;
+    Id job;                     // empty in a worker until a task gives it one
+    std::string space;
+    InPlaceRunner* runner = nullptr;
+    std::string (*function_name)(const void*) = nullptr;  // for messages
+  };
+  explicit Owner(Setup setup);
+  ~Owner();
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  // The process's owner, or nullptr.
+  static Owner* Current();
+  static void SetCurrent(Owner* owner);
+
+  // ---- values (values.cc) ----
+  Result<Entry*> PutBegin(std::size_t size, std::byte** out);
+  void PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
+  void PutAbort(Entry* entry);
+  // Of a ready entry. For values in the store, pins it and sets *keep.
+  Result<internal::View> Look(Entry* entry, KeepAlive* keep);
+  void Dispose(Entry* entry);  // the last count is gone; with the mutex held
+
+  // ---- calls (submit.cc) ----
+  const Plan* Intern(const TaskOptions& options, Status* status);
+  Status Submit(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope, const Plan* plan,
+                std::uint32_t returns, Entry** out);
+
+  // ---- waiting (wait.cc) ----
+  // Asks the daemon for those that other processes own.
+  void Subscribe(std::span<Entry* const> entries);
+  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place.
+  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  void Pump();
+
+  // ---- failures (failures.cc) ----
+  void Cancel(Entry* entry, bool force);
+
+  // ---- actors (actors.cc) ----
+  Result<ActorEntry*> CreateActor(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,
+                                  const ActorSettings& settings, const std::string& class_name);
+  Status CallActor(ActorEntry* actor, const internal::Site& site, internal::Arguments& arguments,
+                   internal::RefScope& scope, const Plan* plan, std::uint32_t returns, Entry** out);
+  Result<ActorEntry*> FindActor(const std::string& name, const std::string& space);
+  Status KillActor(ActorEntry* actor, bool restart);
+  void Dispose(ActorEntry* actor);  // with the mutex held
+
+  // ---- sharing (sharing.cc) ----
+  // These refs and handles are about to leave in some bytes: the daemon must know them.
+  void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
+  // An entry for a Ref that arrived in some bytes; counted. `held`: the sender made us a holder.
+  Entry* Adopt(const Id& id, ProcessId owner, bool held);
+  ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
+  // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
+  void BeginBorrowing();
+  void EndBorrowing();
+  // A value with these inside goes to `receiver`: makes it a holder of each. Before the bytes go.
+  void HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver);
+  // Delivers a result produced on this very thread (see InPlaceRunner).
+  void DeliverValue(Entry* first, std::uint32_t index, std::span<const std::byte> bytes, bool last);
+  void DeliverPlace(Entry* first, std::uint32_t index, const Place& place, bool last);
+  void DeliverFailure(Entry* first, Failure failure, bool retryable);
+  // Attaches what an in-place result contains to its entry.
+  void DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
+                        std::vector<ActorEntry*>&& actors);
+  Entry* EntryOf(const shm::SpecHeader& header);
+
+  void OnMessage(wire::Frame& frame);        // link's thread
+  void OnLost(const std::string& why);       // the daemon is gone
+
+  [[nodiscard]] store::StoreClient& store() { return store_->client; }
+  [[nodiscard]] DaemonLink& link() { return *setup_.link; }
+  [[nodiscard]] shm::Doorbell& bell() { return *bell_; }
+  [[nodiscard]] shm::NodeArea& node() { return *setup_.node; }
+  [[nodiscard]] const wire::Welcome& welcome() const { return setup_.welcome; }
+  [[nodiscard]] const std::string& space() const { return setup_.space; }
+  [[nodiscard]] ProcessId self() const { return setup_.welcome.process; }
+  [[nodiscard]] Id job() const { return setup_.job; }
+  [[nodiscard]] std::uint32_t session() const { return session_; }
+  [[nodiscard]] bool idle();  // owns nothing unfinished and holds nothing of others
+  void SetJob(const Id& job) { setup_.job = job; }
+  // Called for messages that are not the owner's business (a worker's leases, a driver's output).
+  std::function<void(wire::Frame&)> other_messages;
+
+ private:
+  using Lock = std::unique_lock<base::SpinMutex>;
+
+  Id NextId();
+
+  // All below with the mutex held.
+  Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);
+  Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out);
+  // Writes header, name and arguments into the log and pushes the call.
+  Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
+  void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
+  void Unpark(Entry* entry);
+  Status MakeQueue(ClassQueue& queue);
+  void Push(Entry* entry);
+  bool PushToRing(ClassQueue& queue, Entry* entry);
+  void Refill(ClassQueue& queue);
+  void AskForWorkers(ClassQueue& queue);
+  void RequestLease(ClassQueue& queue);
+  void WakeWorker(ClassQueue& queue);
+  void CancelRequests(ClassQueue& queue);
+  void Balance(ClassQueue& queue, std::int64_t now_us);
+  Lane* TakeLane();
+  void ReleaseLane(Lane* lane);
+  bool PumpLocked();
+  bool ReadLane(Lane& lane);
+  void OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload);
+  void SetValue(Entry* entry, std::span<const std::byte> bytes);
+  void Succeed(Entry* entry);
+  void Fail(Entry* entry, Failure failure);
+  void FailCall(Entry* entry, const Failure& failure);  // all its returns
+  void Finish(Entry* entry);                            // the call is over: lets go of arguments
+  void RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable);
+  void WakeDependents(Entry* entry);
+  void LoseLane(Lane& lane, const Failure& failure);
+  void CheckTimeouts(std::int64_t now_us);
+  Entry* Return(Entry* first, std::uint32_t index);
+  bool TakeBack(Entry* entry);
+  void CallOrder(ActorEntry* actor);
+  Status AttachActor(ActorEntry* actor);
+  void OnActorState(const wire::ActorState& state);
+  void FailActor(ActorEntry* actor);
+  void Unref(Entry* entry);  // drops a count with the mutex held
+  void UnrefActor(ActorEntry* actor);
+  void DisposeLocked(Entry* entry);
+  void SettleDoomed();
+  void FailQueue(ClassQueue& queue, const Failure& failure);
+  Entry* AdoptLocked(const Id& id, ProcessId owner, bool held);
+  ActorEntry* AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held);
+  void AnnounceLocked(Entry* entry, std::string* frames);
+  void PublishLocked(Entry* entry, std::string* frames);
+  void AnnounceContents(Entry* entry, std::string* frames);
+  void SubscribeLocked(Entry* entry, std::string* frames);
+  void QueueHold(const Id& id);
+  void QueueDrop(const Id& id);
+  void WakeBackground();
+  void RestartActor(ActorEntry* actor, const Failure& failure);
+  void SendQueued(std::string* frames);  // holds and drops that wait for the daemon
+  void OnObjectReady(const wire::ObjectReady& message);
+  std::string NameOf(Entry* entry);
+  std::string DescribeTask(Entry* entry);
+
+  void Background();
+  void Housekeep(std::int64_t now_us);
+  bool RunInPlace(std::span<Entry* const> mine);
+  void NotifyWaiters();
+  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+
+  Setup setup_;
+  EntryTable& table_;
+  base::SpinMutex& mutex_;
+  const std::uint32_t session_;
+  shm::Doorbell* bell_;
+  // Outlives the owner as long as somebody looks at a stored value.
+  struct StoreHold {
+    std::shared_ptr<shm::Arena> arena;
+    std::shared_ptr<DaemonLink> link;
+    store::StoreClient client;
+    StoreHold(std::shared_ptr<shm::Arena> a, std::shared_ptr<DaemonLink> l, ProcessId self)
+        : arena(std::move(a)), link(std::move(l)), client(*link, self, arena->at(shm::kPinBoardOffset)) {}
+  };
+  std::shared_ptr<StoreHold> store_;
+  shm::ChunkAllocator chunks_;
+  TaskLog log_;
+
+  std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
+  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
+  std::unordered_map<std::string, std::unique_ptr<Plan>> plans_;
+  ClassQueue* plain_ = nullptr;               // tasks with default options
+  std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
+  std::vector<Lane*> free_lanes_;
+  std::vector<Lane*> active_lanes_;
+  std::unordered_map<std::uint64_t, Lane*> lanes_by_request_;
+  std::uint64_t next_request_ = 1;
+  std::uint64_t next_path_ = 0;
+  std::unordered_map<Id, Entry*> by_id_;
+  std::unordered_map<Id, ActorEntry*> actors_;
+  struct HoldOrDrop {
+    Id id;
+    bool hold = false;
+  };
+  std::vector<HoldOrDrop> pending_;           // to be told to the daemon, in this order
+  std::vector<Entry*> doomed_;                // their last count went while the mutex was held
+  std::uint64_t submitted_ = 0;
+  std::uint64_t completed_ = 0;
+  Failure lost_;                              // the daemon is gone: why
+
+  // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
+  std::mutex wait_mutex_;
+  std::condition_variable changed_;
+  bool leader_ = false;
+  std::atomic<std::uint32_t> followers_{0};
+  std::atomic<std::uint64_t> pumped_{0};      // times somebody looked
+
+  std::mutex background_mutex_;
+  std::condition_variable background_wake_;
+  std::atomic<bool> background_idle_{true};
+  std::atomic<bool> stopping_{false};
+  std::thread background_;
+};
+
+}  // namespace manta::owner

@@ -1,0 +1,311 @@
+// Sharing: Refs and handles that leave this process or come into it.
+//
+// Who keeps what alive: the daemon counts, for every object whose Ref has left its owner, the processes
+// that hold it. A Ref inside a call's arguments is kept by the caller until the call is over; one inside
+// a result is handed over by name before the result goes; one inside another object is held by that.
+// So a Ref met while a task runs needs a hold of its own only if it outlives the task.
+#include "owner/owner.h"
+
+namespace manta::owner {
+namespace {
+
+// Borrowed by the task that runs on this thread, each counted.
+struct Borrowing {
+  bool active = false;
+  std::vector<Entry*> entries;
+  std::vector<ActorEntry*> actors;
+};
+Borrowing& ThisBorrowing() {
+  thread_local Borrowing borrowing;
+  return borrowing;
+}
+
+bool CountIfAlive(std::atomic<std::uint32_t>& refs) {
+  std::uint32_t now = refs.load(std::memory_order_relaxed);
+  while (now != 0) {
+    if (refs.compare_exchange_weak(now, now + 1, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Owner::Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors) {
+  static_cast<void>(actors);  // the daemon knows every actor since its creation
+  std::string frames;
+  const Lock lock(mutex_);
+  for (Entry* entry : entries) AnnounceLocked(entry, &frames);
+  if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+}
+
+void Owner::AnnounceLocked(Entry* entry, std::string* frames) {
+  if ((entry->flags & Entry::kEscaped) != 0 || entry->origin == Origin::kBorrowed || entry->session != session_) return;
+  entry->flags |= Entry::kEscaped | Entry::kMapped;
+  by_id_[entry->id] = entry;
+  if (entry->done()) {
+    PublishLocked(entry, frames);
+  } else {
+    wire::Expect message;
+    message.objects.push_back(entry->id);
+    *frames += wire::EncodeFrame(message);
+  }
+}
+
+void Owner::AnnounceContents(Entry* entry, std::string* frames) {
+  if (entry->extra == nullptr) return;
+  for (Entry* inner : entry->extra->contained) AnnounceLocked(inner, frames);
+}
+
+void Owner::PublishLocked(Entry* entry, std::string* frames) {
+  AnnounceContents(entry, frames);
+  wire::Publish message;
+  message.object = entry->id;
+  wire::Outcome& outcome = message.outcome;
+  outcome.ready = true;
+  switch (entry->where) {
+    case Where::kFailure:
+      outcome.failure = *entry->failure;
+      break;
+    case Where::kStore:
+      outcome.place = entry->place;
+      entry->flags |= Entry::kSharedPlace;
+      break;
+    case Where::kHeap:
+      outcome.bytes.assign(reinterpret_cast<const char*>(entry->heap), entry->size);
+      break;
+    default:
+      outcome.bytes.assign(reinterpret_cast<const char*>(entry->small), entry->size);
+      break;
+  }
+  if (entry->extra != nullptr) {
+    for (Entry* inner : entry->extra->contained) outcome.contained.push_back(inner->id);
+    for (ActorEntry* inner : entry->extra->contained_actors) outcome.contained.push_back(inner->id);
+  }
+  *frames += wire::EncodeFrame(message);
+}
+
+Entry* Owner::Adopt(const Id& id, ProcessId owner, bool held) {
+  const Lock lock(mutex_);
+  return AdoptLocked(id, owner, held);
+}
+
+Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
+  Borrowing& borrowing = ThisBorrowing();
+  const auto it = by_id_.find(id);
+  if (it != by_id_.end() && CountIfAlive(it->second->refs)) {
+    if (held) it->second->flags |= Entry::kHeld;
+    return it->second;
+  }
+  const bool inherits = it != by_id_.end();  // a dying entry's hold becomes ours
+  Entry* entry = table_.Allocate(id, Origin::kBorrowed, 1, session_);
+  entry->owner = owner;
+  entry->flags = Entry::kMapped;
+  by_id_[id] = entry;
+  if (held || inherits) {
+    entry->flags |= Entry::kHeld;
+  } else if (borrowing.active) {
+    entry->refs.fetch_add(1, std::memory_order_relaxed);
+    borrowing.entries.push_back(entry);
+  } else {
+    entry->flags |= Entry::kHeld;
+    QueueHold(id);
+  }
+  return entry;
+}
+
+ActorEntry* Owner::AdoptActor(const Id& id, const wire::ActorOptions* options, bool held) {
+  const Lock lock(mutex_);
+  return AdoptActorLocked(id, options, held);
+}
+
+ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held) {
+  ActorEntry* actor = nullptr;
+  const auto it = actors_.find(id);
+  if (it != actors_.end()) {
+    actor = it->second;
+    actor->refs.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    actor = new ActorEntry();
+    actor->id = id;
+    actor->session = session_;
+    actors_[id] = actor;
+  }
+  if (options != nullptr) actor->options = *options;
+  if (held) actor->held = true;
+  if (!actor->held) {
+    Borrowing& borrowing = ThisBorrowing();
+    if (borrowing.active) {
+      actor->refs.fetch_add(1, std::memory_order_relaxed);
+      borrowing.actors.push_back(actor);
+    } else {
+      actor->held = true;
+      QueueHold(id);
+    }
+  }
+  return actor;
+}
+
+void Owner::BeginBorrowing() { ThisBorrowing().active = true; }
+
+void Owner::EndBorrowing() {
+  Borrowing& borrowing = ThisBorrowing();
+  borrowing.active = false;
+  if (borrowing.entries.empty() && borrowing.actors.empty() && pending_.empty()) return;
+  std::string frames;
+  {
+    const Lock lock(mutex_);
+    for (Entry* entry : borrowing.entries) {
+      if (entry->refs.load(std::memory_order_acquire) > 1 && (entry->flags & Entry::kHeld) == 0) {
+        entry->flags |= Entry::kHeld;
+        QueueHold(entry->id);
+      }
+      Unref(entry);
+    }
+    for (ActorEntry* actor : borrowing.actors) {
+      if (actor->refs.load(std::memory_order_acquire) > 1 && !actor->held) {
+        actor->held = true;
+        QueueHold(actor->id);
+      }
+      UnrefActor(actor);
+    }
+    SettleDoomed();
+    SendQueued(&frames);
+  }
+  borrowing.entries.clear();
+  borrowing.actors.clear();
+  if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+}
+
+void Owner::HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver) {
+  std::string frames;
+  {
+    const Lock lock(mutex_);
+    SendQueued(&frames);
+    wire::Hold message;
+    message.holder = receiver;
+    for (Entry* entry : entries) {
+      AnnounceLocked(entry, &frames);
+      message.objects.push_back(entry->id);
+    }
+    for (ActorEntry* actor : actors) message.objects.push_back(actor->id);
+    frames += wire::EncodeFrame(message);
+  }
+  static_cast<void>(link().SendBytes(frames, {}));
+}
+
+void Owner::Subscribe(std::span<Entry* const> entries) {
+  wire::WaitObjects message;
+  const Lock lock(mutex_);
+  for (Entry* entry : entries) {
+    if (entry->origin != Origin::kBorrowed || entry->done() || (entry->flags & Entry::kSubscribed) != 0) continue;
+    entry->flags |= Entry::kSubscribed;
+    message.objects.push_back(entry->id);
+    message.owners.push_back(entry->owner);
+  }
+  if (!message.objects.empty()) static_cast<void>(link().Send(message));
+}
+
+void Owner::SubscribeLocked(Entry* entry, std::string* frames) {
+  if (entry->origin != Origin::kBorrowed || entry->done() || (entry->flags & Entry::kSubscribed) != 0) return;
+  entry->flags |= Entry::kSubscribed;
+  wire::WaitObjects message;
+  message.objects.push_back(entry->id);
+  message.owners.push_back(entry->owner);
+  *frames += wire::EncodeFrame(message);
+}
+
+void Owner::OnObjectReady(const wire::ObjectReady& message) {
+  const auto it = by_id_.find(message.object);
+  if (it == by_id_.end()) return;
+  Entry* entry = it->second;
+  if (entry->origin != Origin::kBorrowed || entry->done()) return;
+  entry->flags &= static_cast<std::uint8_t>(~Entry::kSubscribed);
+  const wire::Outcome& outcome = message.outcome;
+  if (!outcome.failure.ok()) {
+    Fail(entry, outcome.failure);
+  } else {
+    if (!outcome.place.nowhere()) {
+      entry->place = outcome.place;
+      entry->size = outcome.place.size;
+      entry->where = Where::kStore;
+    } else {
+      SetValue(entry, std::as_bytes(std::span(outcome.bytes)));
+    }
+    Succeed(entry);
+  }
+  SettleDoomed();
+}
+
+void Owner::QueueHold(const Id& id) { pending_.push_back({id, true}); }
+
+void Owner::QueueDrop(const Id& id) {
+  pending_.push_back({id, false});
+  WakeBackground();
+}
+
+void Owner::SendQueued(std::string* frames) {
+  // Runs of holds and of drops, in the order in which they happened.
+  for (std::size_t i = 0; i < pending_.size();) {
+    const bool hold = pending_[i].hold;
+    std::vector<Id> ids;
+    for (; i < pending_.size() && pending_[i].hold == hold; ++i) ids.push_back(pending_[i].id);
+    if (hold) {
+      wire::Hold message;
+      message.objects = std::move(ids);
+      *frames += wire::EncodeFrame(message);
+    } else {
+      wire::Drop message;
+      message.objects = std::move(ids);
+      *frames += wire::EncodeFrame(message);
+    }
+  }
+  pending_.clear();
+}
+
+// ---- results of calls that this very process ran for itself ----
+
+Entry* Owner::EntryOf(const shm::SpecHeader& header) {
+  const Lock lock(mutex_);
+  return table_.Find(header.entry, header.generation);
+}
+
+void Owner::DeliverValue(Entry* first, std::uint32_t index, std::span<const std::byte> bytes, bool last) {
+  const Lock lock(mutex_);
+  Entry* entry = Return(first, index);
+  if (entry != nullptr && !entry->done()) {
+    SetValue(entry, bytes);
+    Succeed(entry);
+  }
+  if (last) Finish(first);
+  SettleDoomed();
+}
+
+void Owner::DeliverPlace(Entry* first, std::uint32_t index, const Place& place, bool last) {
+  const Lock lock(mutex_);
+  Entry* entry = Return(first, index);
+  if (entry != nullptr && !entry->done()) {
+    entry->place = place;
+    entry->size = place.size;
+    entry->where = Where::kStore;
+    Succeed(entry);
+  }
+  if (last) Finish(first);
+  SettleDoomed();
+}
+
+void Owner::DeliverFailure(Entry* first, Failure failure, bool retryable) {
+  const Lock lock(mutex_);
+  RetryOrFail(first, failure, false, retryable);
+  SettleDoomed();
+}
+
+void Owner::DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
+                             std::vector<ActorEntry*>&& actors) {
+  const Lock lock(mutex_);
+  Entry* entry = Return(first, index);
+  if (entry == nullptr) return;
+  entry->more().contained = std::move(entries);
+  entry->more().contained_actors = std::move(actors);
+}
+
+}  // namespace manta::owner

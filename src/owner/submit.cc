@@ -1,0 +1,455 @@
+// Submitting: from arguments to a record in the log and a slot in a queue.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/program.h"
+#include "owner/named.h"
+#include "owner/owner.h"
+
+namespace manta::owner {
+namespace {
+
+// Tasks in the ring for each worker before it pays to have another: a hand-over to a busy worker is
+// cheaper than waking an idle one (42 µs).
+constexpr std::uint64_t kComfort = 4;
+
+std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> arguments) {
+  std::uint64_t hash = header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module;
+  std::size_t i = 0;
+  for (; i + 8 <= arguments.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, arguments.data() + i, 8);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+Status Amount(const std::string& name, double value, Resources* out) {
+  if (!std::isfinite(value) || value < 0 || value > 1e9) {
+    return Status(Code::kInvalid, Cat("a task cannot ask for ", value, " of ", name, ": give a number from 0 to 1e9"));
+  }
+  const double units = value * static_cast<double>(kUnit);
+  if (std::abs(units - std::round(units)) > 1e-6 * std::max(1.0, units)) {
+    return Status(Code::kInvalid, Cat("a task asks for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
+  }
+  out->Set(name, std::llround(units));
+  return {};
+}
+
+}  // namespace
+
+Status ToResources(double cpus, double gpus, const std::map<std::string, double>& others, Resources* out) {
+  if (Status s = Amount("CPU", cpus, out); !s.ok()) return s;
+  if (Status s = Amount("GPU", gpus, out); !s.ok()) return s;
+  for (const auto& [name, value] : others) {
+    if (name.empty()) return Status(Code::kInvalid, "a resource needs a name");
+    if (Status s = Amount(name, value, out); !s.ok()) return s;
+  }
+  return {};
+}
+
+const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
+  std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ', options.retry_match,
+                        ' ', options.timeout.count(), ' ', options.priority);
+  for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
+  const Lock lock(mutex_);
+  if (const auto it = plans_.find(key); it != plans_.end()) return it->second.get();
+  auto plan = std::make_unique<Plan>();
+  plan->options = options;
+  *status = ToResources(options.cpus, options.gpus, options.resources, &plan->need);
+  if (!status->ok()) return nullptr;
+  if (options.timeout.count() < 0) {
+    *status = Status(Code::kInvalid, "a task's timeout cannot be negative");
+    return nullptr;
+  }
+  if (options.name.size() > 4096) {
+    *status = Status(Code::kInvalid, Cat("a task's name of ", options.name.size(), " bytes is too long: 4096 at most"));
+    return nullptr;
+  }
+  std::unique_ptr<ClassQueue>& queue = queues_[{plan->need, options.priority}];
+  if (queue == nullptr) {
+    queue = std::make_unique<ClassQueue>();
+    queue->need = plan->need;
+    queue->priority = options.priority;
+    const Resources& total = setup_.welcome.total;
+    if (!total.Covers(plan->need)) {
+      queue->refused = Failure{Code::kInfeasible,
+                               Cat("a task asks for ", ToString(plan->need), ", but the cluster has ", ToString(total),
+                                   " in all; ask for less, or start Manta with more (Config::cpus, gpus, resources)"),
+                               {},
+                               {}};
+    }
+    std::int64_t most = 64;
+    for (const auto& [name, amount] : plan->need.amounts()) most = std::min(most, total.Get(name) / amount);
+    queue->most_lanes = static_cast<std::uint32_t>(std::max<std::int64_t>(most, 1));
+    all_queues_.push_back(queue.get());
+  }
+  if (options.timeout.count() > 0) queue->timed = true;
+  plan->queue = queue.get();
+  plan->session = session_;
+  return plans_.emplace(std::move(key), std::move(plan)).first->second.get();
+}
+
+Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header) {
+  using shm::SpecHeader;
+  header->returns = returns & 0x7fffffffU;
+  if ((returns & 0x80000000U) != 0) header->flags |= SpecHeader::kWhole;
+  const base::Module* module = base::ModuleOf(reinterpret_cast<const void*>(site.trampoline));
+  if (module == nullptr) return Status(Code::kInvalid, "the task's code is in no file that a worker could load");
+  header->module = module->hash;
+  header->trampoline = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(site.trampoline) - module->base);
+  header->adjust = static_cast<std::uint32_t>(site.adjust);
+  if (const std::uint64_t name = NamedCode::Get().HashOf(site.trampoline, site.target); name != 0) {
+    header->flags |= SpecHeader::kStableName;
+    header->target = name;
+  } else if (site.target == 0) {
+    header->flags |= SpecHeader::kNoTarget;
+  } else if (!site.target_is_address) {
+    header->flags |= SpecHeader::kVirtual;
+    header->target = site.target;
+  } else {
+    const base::Module* home = module;
+    if (site.target < module->base || site.target >= module->end) {
+      home = base::ModuleOf(reinterpret_cast<const void*>(site.target));  // NOLINT(performance-no-int-to-ptr)
+      if (home == nullptr) return Status(Code::kInvalid, "the task's function is in no file that a worker could load");
+    }
+    header->target_module = home->hash;
+    header->target = site.target - home->base;
+  }
+  if (plan != nullptr) {
+    header->name_bytes = static_cast<std::uint16_t>(plan->options.name.size());
+    if (header->name_bytes > 0) header->flags |= SpecHeader::kNamed;
+    if (plan->options.timeout.count() > 0) header->flags |= SpecHeader::kTimed;
+    if (plan->options.retry_match != 0) {
+      header->match = static_cast<std::uint32_t>(plan->options.retry_match - module->base);
+    }
+  }
+  return {};
+}
+
+Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out) {
+  // Counted twice: by the Ref, and by the task until it is over.
+  Entry* entry = table_.Allocate(header.id, Origin::kTask, 2, session_);
+  entry->plan = plan;
+  entry->retries = static_cast<std::int16_t>(plan == nullptr ? TaskOptions{}.retries : plan->options.retries);
+  out[0] = entry;
+  for (std::uint32_t i = 1; i < header.returns; ++i) {
+    Entry* sibling = table_.Allocate(ReturnId(header.id, i), Origin::kSibling, 2, session_);
+    entry->more().siblings.push_back(sibling);
+    out[i] = sibling;
+  }
+  ++submitted_;
+  bell_->submitted.store(submitted_, std::memory_order_relaxed);
+  return entry;
+}
+
+Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,
+                     const Plan* plan, std::uint32_t returns, Entry** out) {
+  if (plan != nullptr && plan->session != session_) {
+    return Status(Code::kInvalid, "this task caller was made for a cluster that was shut down; call manta::Task again");
+  }
+  shm::SpecHeader header;
+  if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
+  header.id = NextId();
+  if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
+  const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
+  {
+    const Lock lock(mutex_);
+    if (!lost_.ok()) return Status(lost_.code, lost_.message);
+    ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
+    if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
+    Entry* entry = NewCall(header, plan, out);
+    entry->queue = queue;
+    header.entry = entry->index;
+    header.generation = entry->generation;
+    if (!scope.entries.empty() || !scope.actors.empty()) {
+      entry->more().arguments = std::move(scope.entries);
+      entry->more().actor_arguments = std::move(scope.actors);
+      scope.entries.clear();
+      scope.actors.clear();
+    }
+    if (arguments.holes.empty()) {
+      if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
+    } else {
+      Park(entry, header, name, arguments);
+      if (entry->extra->missing == 0) Unpark(entry);
+    }
+    SettleDoomed();
+    // Now and then look at the answers: the rings of the workers are not endless.
+    if ((submitted_ & 63) == 0) PumpLocked();
+    if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
+  }
+  return {};
+}
+
+void Owner::WakeBackground() {
+  if (!background_idle_.exchange(false)) return;
+  const std::lock_guard lock(background_mutex_);
+  background_wake_.notify_all();
+}
+
+Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments) {
+  header.bytes = static_cast<std::uint32_t>(sizeof header + shm::Padded(name.size()) + shm::Padded(arguments.size()));
+  header.digest = Digest(header, arguments);
+  const std::uint64_t offset = log_.Append(header.bytes);
+  if (offset == 0) {
+    return Status(Code::kOutOfMemory, Cat("too many unfinished calls: the ", Bytes(shm::kArenaBytes),
+                                          " for them are used up; wait for some results first"));
+  }
+  std::byte* at = log_.at(offset);
+  std::memcpy(at, &header, sizeof header);
+  if (!name.empty()) std::memcpy(at + sizeof header, name.data(), name.size());
+  if (!arguments.empty()) std::memcpy(at + sizeof header + shm::Padded(name.size()), arguments.data(), arguments.size());
+  entry->spec = offset;
+  if (entry->extra != nullptr) {
+    for (Entry* sibling : entry->extra->siblings) {
+      sibling->spec = offset;
+      log_.Keep(offset);
+    }
+  }
+  ActorEntry* actor = entry->queue->actor;
+  if (actor == nullptr || actor->order.empty()) {
+    Push(entry);
+  } else if (actor->options.ordered) {
+    CallOrder(actor);
+  }
+  return {};
+}
+
+void Owner::Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
+  Extra& extra = entry->more();
+  extra.header.resize(sizeof header + name.size());
+  std::memcpy(extra.header.data(), &header, sizeof header);
+  if (!name.empty()) std::memcpy(extra.header.data() + sizeof header, name.data(), name.size());
+  extra.parked = arguments.bytes;
+  entry->stage = Stage::kParked;
+  std::string frames;
+  for (const internal::Arguments::Hole& hole : arguments.holes) {
+    extra.holes.push_back({hole.at, hole.entry});  // the count moves along
+    if (!hole.entry->done()) {
+      ++extra.missing;
+      entry->refs.fetch_add(1, std::memory_order_relaxed);
+      hole.entry->more().dependents.push_back(entry);
+      SubscribeLocked(hole.entry, &frames);
+    }
+  }
+  arguments.holes.clear();
+  if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+}
+
+// All values are there: puts them into the arguments and sends the call on its way.
+void Owner::Unpark(Entry* entry) {
+  Extra& extra = *entry->extra;
+  entry->stage = Stage::kNone;
+  for (const Extra::Hole& hole : extra.holes) {
+    if (hole.entry->state.load(std::memory_order_acquire) != State::kFailed) continue;
+    return FailCall(entry, *hole.entry->failure);
+  }
+  std::vector<std::byte> arguments;
+  arguments.reserve(extra.parked.size() + extra.holes.size() * 64);
+  std::size_t copied = 0;
+  const auto append = [&](const void* data, std::size_t size) {
+    const auto* bytes = static_cast<const std::byte*>(data);
+    arguments.insert(arguments.end(), bytes, bytes + size);
+  };
+  std::string frames;
+  for (const Extra::Hole& hole : extra.holes) {
+    append(extra.parked.data() + copied, hole.at - copied);
+    copied = hole.at + 8;
+    Entry* value = hole.entry;
+    AnnounceContents(value, &frames);
+    if (value->where == Where::kStore) {
+      shm::StoredItem item;
+      item.object = value->id;
+      item.place = value->place;
+      item.owner = value->origin == Origin::kBorrowed ? value->owner : self();
+      value->flags |= Entry::kSharedPlace;
+      const std::uint64_t word = shm::ItemWord(shm::ItemKind::kStored, sizeof item);
+      append(&word, 8);
+      append(&item, sizeof item);
+    } else {
+      const std::byte* data = value->where == Where::kHeap ? value->heap : value->small;
+      const std::uint64_t word = shm::ItemWord(shm::ItemKind::kValue, value->size);
+      append(&word, 8);
+      append(data, value->size);
+      arguments.resize(shm::Padded(arguments.size()));
+    }
+    extra.arguments.push_back(value);
+  }
+  append(extra.parked.data() + copied, extra.parked.size() - copied);
+  extra.holes.clear();
+  extra.parked = {};
+  shm::SpecHeader header;
+  std::memcpy(&header, extra.header.data(), sizeof header);
+  const std::string name(reinterpret_cast<const char*>(extra.header.data()) + sizeof header,
+                         extra.header.size() - sizeof header);
+  extra.header = {};
+  if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+  if (Status s = Write(entry, header, name, arguments); !s.ok()) FailCall(entry, ToFailure(s));
+}
+
+Status Owner::MakeQueue(ClassQueue& queue) {
+  queue.offset = chunks_.Allocate(sizeof(shm::QueueMemory));
+  if (queue.offset == 0) return Status(Code::kOutOfMemory, "too many kinds of tasks and actors at once for one process");
+  queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
+  return {};
+}
+
+void Owner::Push(Entry* entry) {
+  ClassQueue& queue = *entry->queue;
+  if (queue.offset == 0) {
+    if (Status s = MakeQueue(queue); !s.ok()) return FailCall(entry, ToFailure(s));
+  }
+  if (!queue.backlog.empty() || !PushToRing(queue, entry)) {
+    entry->stage = Stage::kBacklog;
+    queue.backlog.push_back({entry, entry->generation});
+  }
+  AskForWorkers(queue);
+}
+
+bool Owner::PushToRing(ClassQueue& queue, Entry* entry) {
+  shm::QueueOwner::Displaced displaced;
+  if (!queue.ring.Push(entry->spec, &entry->position, &displaced)) return false;
+  entry->stage = Stage::kRing;
+  if (displaced.yes) {
+    shm::SpecHeader header;
+    std::memcpy(&header, log_.at(displaced.spec), sizeof header);
+    if (Entry* away = table_.Find(header.entry, header.generation); away != nullptr && !away->done()) {
+      queue.away.push_back({away, header.generation, displaced.lane});
+    }
+  }
+  return true;
+}
+
+void Owner::Refill(ClassQueue& queue) {
+  while (!queue.backlog.empty()) {
+    const ClassQueue::Waiting next = queue.backlog.front();
+    const bool stale = next.entry->generation != next.generation || next.entry->stage != Stage::kBacklog;
+    if (!stale && !PushToRing(queue, next.entry)) return;
+    queue.backlog.pop_front();
+  }
+}
+
+void Owner::AskForWorkers(ClassQueue& queue) {
+  if (queue.actor != nullptr) {
+    if (queue.actor->lane != nullptr && queue.offset != 0 && queue.ring.memory().sleepers.load(std::memory_order_seq_cst) > 0) {
+      WakeWorker(queue);
+    }
+    return;
+  }
+  if (queue.offset == 0) return;
+  const std::uint64_t waiting = queue.ring.backlog() + queue.backlog.size();
+  if (waiting == 0) return;
+  const auto lanes = static_cast<std::uint32_t>(queue.lanes.size());
+  if (lanes == 0) {
+    if (queue.requests == 0) RequestLease(queue);
+    return;
+  }
+  const std::uint32_t asleep = queue.ring.memory().sleepers.load(std::memory_order_seq_cst);
+  const std::uint32_t awake = lanes > asleep ? lanes - asleep : 0;
+  if (awake > 0 && waiting <= kComfort * awake) return;
+  if (asleep > 0) return WakeWorker(queue);
+  if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue);
+}
+
+void Owner::RequestLease(ClassQueue& queue) {
+  Lane* lane = TakeLane();
+  if (lane == nullptr) return;  // thousands of workers already
+  lane->queue = &queue;
+  lane->request = next_request_++;
+  lane->active = true;
+  lane->cancelled = false;
+  active_lanes_.push_back(lane);
+  lanes_by_request_[lane->request] = lane;
+  ++queue.requests;
+  wire::LeaseRequest message;
+  message.request = lane->request;
+  message.need = queue.need;
+  message.priority = queue.priority;
+  message.queue = queue.offset;
+  message.lane = lane->offset;
+  static_cast<void>(link().Send(message));
+}
+
+void Owner::WakeWorker(ClassQueue& queue) {
+  const auto wake = [this](Lane* lane) {
+    if (lane->reader.memory().asleep.load(std::memory_order_seq_cst) == 0) return false;
+    setup_.node->bell(lane->reader.memory().worker.load(std::memory_order_relaxed)).Ring();
+    return true;
+  };
+  if (queue.actor != nullptr) {
+    wake(queue.actor->lane);
+    return;
+  }
+  for (Lane* lane : queue.lanes) {
+    if (wake(lane)) return;
+  }
+}
+
+Lane* Owner::TakeLane() {
+  if (!free_lanes_.empty()) {
+    Lane* lane = free_lanes_.back();
+    free_lanes_.pop_back();
+    lane->reader = shm::LaneReader(setup_.arena->at(lane->offset));
+    lane->reader.memory().index = lane->index;
+    return lane;
+  }
+  if (lanes_.size() >= shm::kMaxLanes) return nullptr;
+  const std::uint64_t offset = chunks_.Allocate(shm::kLaneBytes);
+  if (offset == 0) return nullptr;
+  auto lane = std::make_unique<Lane>();
+  lane->index = static_cast<std::uint32_t>(lanes_.size());
+  lane->offset = offset;
+  lane->reader = shm::LaneReader(setup_.arena->at(offset));
+  lane->reader.memory().index = lane->index;
+  lanes_.push_back(std::move(lane));
+  return lanes_.back().get();
+}
+
+void Owner::ReleaseLane(Lane* lane) {
+  if (lane->request != 0) lanes_by_request_.erase(lane->request);
+  lane->request = 0;
+  lane->active = false;
+  lane->worker = kNoProcess;
+  lane->queue = nullptr;
+  std::erase(active_lanes_, lane);
+  free_lanes_.push_back(lane);
+}
+
+// Work waits and nobody takes it: wake somebody, or ask for one more worker even beyond the CPUs (those
+// that have a lease may all be asleep inside their tasks).
+void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
+  if (queue.offset == 0) return;
+  if (!queue.backlog.empty()) Refill(queue);
+  const std::uint64_t head = queue.ring.head();
+  if (queue.waiting() == 0) {
+    queue.last_head = head;
+    queue.head_since_us = now_us;
+    if (queue.requests > 0 && queue.actor == nullptr) CancelRequests(queue);
+    return;
+  }
+  if (head != queue.last_head) {
+    queue.last_head = head;
+    queue.head_since_us = now_us;
+    return;
+  }
+  if (now_us - queue.head_since_us < 20) return;
+  queue.head_since_us = now_us;
+  if (queue.ring.memory().sleepers.load(std::memory_order_seq_cst) > 0) return WakeWorker(queue);
+  if (queue.actor == nullptr && queue.requests == 0) RequestLease(queue);
+}
+
+void Owner::CancelRequests(ClassQueue& queue) {
+  for (Lane* lane : active_lanes_) {
+    if (lane->queue != &queue || lane->request == 0 || lane->worker != kNoProcess || lane->cancelled) continue;
+    lane->cancelled = true;
+    wire::LeaseCancel message;
+    message.request = lane->request;
+    static_cast<void>(link().Send(message));
+  }
+}
+
+}  // namespace manta::owner

@@ -1,0 +1,314 @@
+// Waiting: reading answers, spinning, sleeping, and what the background thread does meanwhile.
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.h"
+#include "owner/owner.h"
+
+namespace manta::owner {
+namespace {
+
+// As long as two futex wakes take: by then sleeping would have been as quick.
+constexpr std::int64_t kSpinUs = 80;
+constexpr std::int64_t kTickUs = 1000;
+constexpr std::int64_t kLongTickUs = 5000;
+
+}  // namespace
+
+Entry* Owner::Return(Entry* first, std::uint32_t index) {
+  if (index == 0) return first;
+  if (first->extra == nullptr || index > first->extra->siblings.size()) return nullptr;
+  return first->extra->siblings[index - 1];
+}
+
+void Owner::SetValue(Entry* entry, std::span<const std::byte> bytes) {
+  entry->size = bytes.size();
+  if (bytes.size() <= Entry::kInlineBytes) {
+    if (!bytes.empty()) std::memcpy(entry->small, bytes.data(), bytes.size());
+    entry->where = Where::kInline;
+    return;
+  }
+  entry->heap = static_cast<std::byte*>(std::malloc(bytes.size()));
+  if (entry->heap == nullptr) std::abort();  // nothing sensible is left to do without memory for a small value
+  std::memcpy(entry->heap, bytes.data(), bytes.size());
+  entry->where = Where::kHeap;
+}
+
+void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload) {
+  using shm::ReplyHeader;
+  static_cast<void>(lane);
+  Entry* first = table_.Find(header.entry, header.generation);
+  if (first == nullptr || first->origin != Origin::kTask || first->session != session_) return;
+  std::span<const std::byte> bytes(payload, header.size);
+  Entry* entry = Return(first, header.index);
+  if (entry == nullptr) return;
+  const bool last = (header.flags & ReplyHeader::kLast) != 0;
+  if (header.kind == shm::ReplyKind::kFailure) {
+    if (first->done()) return;
+    Failure failure;
+    try {
+      failure = Decode<Failure>(bytes);
+    } catch (const Error& error) {
+      failure = Failure{Code::kCorrupt, Cat("a worker's error report does not decode: ", error.what()), {}, {}};
+    }
+    RetryOrFail(first, failure, false, (header.flags & ReplyHeader::kRetryable) != 0);
+    return;
+  }
+  if (!entry->done()) {
+    if ((header.flags & ReplyHeader::kContains) != 0) {
+      std::uint64_t count = 0;
+      if (bytes.size() < 8) return;
+      std::memcpy(&count, bytes.data(), 8);
+      if (count > (bytes.size() - 8) / sizeof(shm::Contained)) return;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        shm::Contained inner;
+        std::memcpy(&inner, bytes.data() + 8 + i * sizeof inner, sizeof inner);
+        if (inner.owner == kNoProcess) {
+          entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, nullptr, true));
+        } else {
+          entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
+        }
+      }
+      bytes = bytes.subspan(8 + count * sizeof(shm::Contained));
+    }
+    if (header.kind == shm::ReplyKind::kPlace) {
+      if (bytes.size() != sizeof(Place)) return;
+      std::memcpy(&entry->place, bytes.data(), sizeof(Place));
+      entry->size = entry->place.size;
+      entry->where = Where::kStore;
+    } else {
+      SetValue(entry, bytes);
+    }
+    Succeed(entry);
+  }
+  if (last) Finish(first);
+}
+
+bool Owner::ReadLane(Lane& lane) {
+  if (!lane.reader.Ready()) return false;
+  const bool sane = lane.reader.Read(
+      4096, [&](const shm::ReplyHeader& header, const std::byte* payload) { OnReply(lane, header, payload); });
+  if (!sane && lane.worker != kNoProcess) {
+    // Its worker has written nonsense into our memory: it is beyond help.
+    wire::KillWorker message;
+    message.worker = lane.worker;
+    message.failure = Failure{Code::kWorkerCrashed,
+                              Cat("worker ", lane.pid, " wrote nonsense into shared memory and was killed: look for writes "
+                                  "through wild pointers in its tasks (make asan helps)"),
+                              {}, {}};
+    lane.active = false;
+    static_cast<void>(link().Send(message));
+  }
+  return true;
+}
+
+bool Owner::PumpLocked() {
+  bool any = false;
+  for (std::size_t i = 0; i < active_lanes_.size(); ++i) {
+    if (active_lanes_[i]->active && ReadLane(*active_lanes_[i])) {
+      any = true;
+      ClassQueue* queue = active_lanes_[i]->queue;
+      if (!queue->backlog.empty()) Refill(*queue);
+    }
+  }
+  if (any) {
+    SettleDoomed();
+    bell_->completed.store(completed_, std::memory_order_relaxed);
+  }
+  return any;
+}
+
+void Owner::Pump() {
+  bool any = false;
+  {
+    const Lock lock(mutex_);
+    any = PumpLocked();
+  }
+  pumped_.fetch_add(1, std::memory_order_relaxed);
+  if (any) NotifyWaiters();
+}
+
+void Owner::NotifyWaiters() {
+  if (followers_.load(std::memory_order_seq_cst) == 0) return;
+  const std::lock_guard lock(wait_mutex_);
+  changed_.notify_all();
+}
+
+bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+  const auto late = [&](std::int64_t now) { return deadline_us >= 0 && now >= deadline_us; };
+  if (done()) return true;
+  Pump();
+  for (;;) {
+    if (done()) return true;
+    if (setup_.runner == nullptr || !RunInPlace(mine)) break;
+  }
+  std::int64_t now = base::NowMicros();
+  if (setup_.node->TakeSpinToken(*bell_)) {
+    const std::int64_t until = now + kSpinUs;
+    std::int64_t balanced = now;
+    bool ready = false;
+    for (int i = 1; now < until && !late(now); ++i) {
+      if (mutex_.try_lock()) {
+        const bool any = PumpLocked();
+        mutex_.unlock();
+        if (any) NotifyWaiters();
+        if ((ready = done())) break;
+      }
+      base::Relax();
+      if (i % 16 == 0) {
+        now = base::NowMicros();
+        if (now - balanced >= 20) {
+          const Lock lock(mutex_);
+          balanced = now;
+          for (ClassQueue* queue : all_queues_) Balance(*queue, now);
+        }
+      }
+    }
+    setup_.node->ReturnSpinToken(*bell_);
+    pumped_.fetch_add(1, std::memory_order_relaxed);
+    if (ready) return true;
+  }
+  if (late(now)) return done();
+  return Sleep(done, deadline_us, mine);
+}
+
+bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+  {
+    const Lock lock(mutex_);
+    const std::int64_t now = base::NowMicros();
+    for (ClassQueue* queue : all_queues_) Balance(*queue, now);
+  }
+  Caller& caller = ThisCaller();
+  const bool blocks = caller.can_block;
+  const std::uint32_t state = bell_->state.load(std::memory_order_relaxed);
+  if (blocks) {
+    wire::Blocked message;
+    message.lease = caller.lease;
+    static_cast<void>(link().Send(message));
+    bell_->state.store(shm::Doorbell::kWaiting, std::memory_order_relaxed);
+  }
+  bool finished = false;
+  std::unique_lock lock(wait_mutex_);
+  while (!(finished = done())) {
+    const std::int64_t now = base::NowMicros();
+    if (deadline_us >= 0 && now >= deadline_us) break;
+    if (leader_) {
+      followers_.fetch_add(1, std::memory_order_seq_cst);
+      if (!done()) {
+        const std::int64_t wait = deadline_us < 0 ? 1000000 : std::min<std::int64_t>(deadline_us - now, 1000000);
+        changed_.wait_for(lock, std::chrono::microseconds(wait));
+      }
+      followers_.fetch_sub(1, std::memory_order_seq_cst);
+      continue;
+    }
+    leader_ = true;
+    lock.unlock();
+    bell_->PrepareSleep();
+    Pump();
+    if (done()) {
+      bell_->CancelSleep();
+    } else if (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine)) {
+      bell_->CancelSleep();
+    } else {
+      bell_->Sleep(deadline_us < 0 ? -1 : deadline_us - now);
+      Pump();
+    }
+    lock.lock();
+    leader_ = false;
+    changed_.notify_all();
+  }
+  lock.unlock();
+  if (blocks) {
+    wire::Unblock message;
+    message.lease = caller.lease;
+    static_cast<void>(link().Call<wire::Done>(message));
+    bell_->state.store(state, std::memory_order_relaxed);
+  }
+  return finished;
+}
+
+// A task that waits for its own child, which nobody has started, runs it here and now: no hand-over,
+// no new worker, and no deadlock however deep.
+bool Owner::RunInPlace(std::span<Entry* const> mine) {
+  const Caller& caller = ThisCaller();
+  if (caller.need == nullptr || !setup_.runner->RoomOnStack()) return false;
+  for (std::size_t i = mine.size(); i-- > 0;) {
+    Entry* entry = mine[i];
+    if (entry->done()) continue;
+    std::uint64_t spec = 0;
+    std::uint64_t bytes = 0;
+    {
+      const Lock lock(mutex_);
+      if (entry->origin != Origin::kTask || entry->session != session_ || entry->done()) continue;
+      if (entry->queue == nullptr || entry->queue->actor != nullptr || !(entry->queue->need == *caller.need)) continue;
+      if (!TakeBack(entry)) continue;
+      spec = entry->spec;
+      std::memcpy(&bytes, log_.at(spec), 4);
+    }
+    setup_.runner->Run(log_.at(spec), bytes);
+    return true;
+  }
+  return false;
+}
+
+bool Owner::TakeBack(Entry* entry) {
+  if (entry->stage == Stage::kBacklog || (entry->stage == Stage::kRing && entry->queue->ring.TryTake(entry->position))) {
+    entry->stage = Stage::kTakenBack;
+    return true;
+  }
+  return false;
+}
+
+void Owner::Housekeep(std::int64_t now_us) {
+  std::string frames;
+  {
+    const Lock lock(mutex_);
+    for (ClassQueue* queue : all_queues_) Balance(*queue, now_us);
+    CheckTimeouts(now_us);
+    SendQueued(&frames);
+  }
+  if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+  if (store().waiting_frees() > 0) store().Flush();
+}
+
+// Looks every millisecond or so while calls are unfinished, and acts only if nobody else did.
+void Owner::Background() {
+  pthread_setname_np(pthread_self(), "manta-owner");
+  std::uint64_t seen = 0;
+  std::int64_t tick = kTickUs;
+  int quiet = 0;
+  std::unique_lock lock(background_mutex_);
+  while (!stopping_.load()) {
+    if (background_idle_.load()) {
+      background_wake_.wait(lock, [this] { return stopping_.load() || !background_idle_.load(); });
+      quiet = 0;
+    } else {
+      background_wake_.wait_for(lock, std::chrono::microseconds(tick));
+    }
+    if (stopping_.load()) return;
+    lock.unlock();
+    const std::uint64_t pumped = pumped_.load(std::memory_order_relaxed);
+    bool moved = true;
+    if (pumped == seen) {
+      const Lock guard(mutex_);
+      moved = PumpLocked();
+    }
+    if (moved) NotifyWaiters();
+    seen = pumped;
+    tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
+    Housekeep(base::NowMicros());
+    bool unfinished = false;
+    {
+      const Lock guard(mutex_);
+      unfinished = submitted_ != completed_ || !pending_.empty();
+    }
+    quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
+    lock.lock();
+    if (quiet >= 4) background_idle_.store(true);
+  }
+}
+
+}  // namespace manta::owner

@@ -1,0 +1,470 @@
+#include "rules/lease_queue.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "types/text.h"
+
+namespace manta::rules {
+namespace {
+
+const std::string kCpu = "CPU";
+const std::string kGpu = "GPU";
+
+Resources Only(const Resources& resources, bool gpus) {
+  Resources out;
+  for (const auto& [name, amount] : resources.amounts()) {
+    if ((name == kGpu) == gpus) out.Set(name, amount);
+  }
+  return out;
+}
+
+}  // namespace
+
+// ---- Pool ----
+
+std::optional<std::vector<std::uint32_t>> LeaseQueue::Pool::PickGpus(const Resources& need) const {
+  const std::int64_t amount = need.Get(kGpu);
+  std::vector<std::uint32_t> picked;
+  if (amount == 0) return picked;
+  if (amount >= kUnit) {
+    const auto count = static_cast<std::size_t>(amount / kUnit);
+    for (std::uint32_t i = 0; i < gpus.size() && picked.size() < count; ++i) {
+      if (gpus[i] == kUnit) picked.push_back(i);
+    }
+    if (picked.size() < count) return std::nullopt;
+    return picked;
+  }
+  // A fraction goes first to a device that is shared already, so that whole ones stay whole.
+  for (const bool whole : {false, true}) {
+    for (std::uint32_t i = 0; i < gpus.size(); ++i) {
+      if ((gpus[i] == kUnit) == whole && gpus[i] >= amount) return std::vector<std::uint32_t>{i};
+    }
+  }
+  return std::nullopt;
+}
+
+bool LeaseQueue::Pool::Fits(const Resources& need) const { return amounts.Covers(need) && PickGpus(need).has_value(); }
+
+std::vector<std::string> LeaseQueue::Pool::Lacks(const Resources& need) const {
+  std::vector<std::string> lacks;
+  for (const auto& [name, amount] : need.amounts()) {
+    if (name == kGpu ? !PickGpus(need).has_value() : amount > amounts.Get(name)) lacks.push_back(name);
+  }
+  return lacks;
+}
+
+void LeaseQueue::Pool::TakeFitting(const Resources& need) { Take(need, *PickGpus(need)); }
+
+void LeaseQueue::Pool::HoldBack(const Resources& need) {
+  const std::vector<std::string> lacks = Lacks(need);
+  const bool lacks_more_than_cpus = lacks.size() > 1 || lacks.front() != kCpu;
+  Resources keep;
+  for (const auto& [name, amount] : need.amounts()) {
+    if (std::find(lacks.begin(), lacks.end(), name) != lacks.end()) {
+      if (name == kGpu) std::fill(gpus.begin(), gpus.end(), 0);
+      amounts.Set(name, 0);
+    } else if (name != kCpu || !lacks_more_than_cpus) {
+      keep.Set(name, amount);
+    }
+  }
+  TakeFitting(keep);
+}
+
+void LeaseQueue::Pool::Change(const Resources& held, const std::vector<std::uint32_t>& devices, int sign) {
+  if (sign > 0) {
+    amounts.Add(held);
+  } else {
+    amounts.Subtract(held);
+  }
+  if (devices.empty()) return;
+  const std::int64_t share = held.Get(kGpu) / static_cast<std::int64_t>(devices.size());
+  for (const std::uint32_t device : devices) gpus[device] += sign * share;
+}
+
+// ---- events ----
+
+LeaseQueue::LeaseQueue(std::string node, Resources total) : node_(std::move(node)), total_(std::move(total)) {
+  const std::int64_t gpus = total_.Get(kGpu) / kUnit;
+  total_.Set(kGpu, gpus * kUnit);
+  free_ = Pool{total_, std::vector<std::int64_t>(static_cast<std::size_t>(gpus), kUnit)};
+  loose_ = free_;
+}
+
+Status LeaseQueue::Check(const Resources& need, const std::string& who) const {
+  for (const auto& [name, amount] : need.amounts()) {
+    if (amount < 0) {
+      return {Code::kInvalid, Cat(who, " asks for ", ToString(need), "; amounts must not be negative")};
+    }
+  }
+  const std::int64_t gpus = need.Get(kGpu);
+  if (gpus > kUnit && gpus % kUnit != 0) {
+    return {Code::kInvalid, Cat(who, " asks for ", ToString(need),
+                                "; more than one GPU must be a whole number, a fraction is a share of one device")};
+  }
+  if (!total_.Covers(need)) {
+    return {Code::kInfeasible, Cat(who, " asks for ", ToString(need), ", node ", node_, " has ", ToString(total_),
+                                   " in all; ask for less or start Manta with more (Config::cpus, Config::resources)")};
+  }
+  return {};
+}
+
+Status LeaseQueue::Add(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions) {
+  if (waiting_.contains(want.key) || granted_.contains(want.key)) {
+    return {Code::kInvalid, Cat("request ", want.key.request, " of process ", want.key.owner,
+                                " is known already; give each request a number of its own")};
+  }
+  if (Status status = Check(want.need); !status.ok()) return status;
+  if (want.need.empty()) {  // in nobody's way
+    Award(want, now_us, actions);
+    Settle(now_us, actions);  // its queue is better served now, which changes the order
+    return {};
+  }
+  const auto line =
+      lines_.try_emplace({want.priority, want.actor, want.key.owner, want.queue, want.need}, Line{want, {}}).first;
+  line->second.requests.emplace(++arrivals_, want.key.request);
+  waiting_.emplace(want.key, Spot{line, arrivals_});
+  Settle(now_us, actions);
+  return {};
+}
+
+bool LeaseQueue::Cancel(const LeaseKey& key, std::int64_t now_us, LeaseActions* actions) {
+  const auto it = waiting_.find(key);
+  if (it == waiting_.end()) return false;
+  Forget(it);
+  Settle(now_us, actions);  // it may have held something back
+  return true;
+}
+
+bool LeaseQueue::Return(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+  return EndAndSettle(lease, now_us, actions);
+}
+
+bool LeaseQueue::Lost(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+  return EndAndSettle(lease, now_us, actions);
+}
+
+bool LeaseQueue::EndAndSettle(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+  const auto it = leases_.find(lease);
+  if (it == leases_.end()) return false;
+  Detach(it->second);
+  std::erase(resuming_, lease);
+  granted_.erase(it->second.want.key);
+  if (it->second.revoked) GoToTheEnd(QueueOf(it->second.want));
+  leases_.erase(it);
+  Settle(now_us, actions);
+  return true;
+}
+
+void LeaseQueue::OwnerDied(ProcessId owner, std::int64_t now_us, LeaseActions* actions) {
+  auto it = waiting_.lower_bound(LeaseKey{owner, 0});
+  while (it != waiting_.end() && it->first.owner == owner) Forget(it++);
+  Settle(now_us, actions);
+}
+
+bool LeaseQueue::Block(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+  const auto it = leases_.find(lease);
+  if (it == leases_.end()) return false;
+  if (it->second.blocked) return true;
+  Detach(it->second);
+  it->second.blocked = true;
+  it->second.held = Only(it->second.held, /*gpus=*/true);
+  Attach(it->second);
+  Settle(now_us, actions);
+  return true;
+}
+
+bool LeaseQueue::Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+  const auto it = leases_.find(lease);
+  if (it == leases_.end()) return false;
+  if (!it->second.blocked) {
+    actions->emplace_back(Resume{lease});
+  } else if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
+    resuming_.push_back(lease);
+    Settle(now_us, actions);
+  }
+  return true;
+}
+
+// ---- who is served ----
+
+LeaseQueue::Served LeaseQueue::ServedBy(const LeaseWant& want) const {
+  if (want.actor) return {};
+  const auto it = served_.find(QueueOf(want));
+  return it == served_.end() ? Served{} : it->second;
+}
+
+void LeaseQueue::Detach(const Lease& lease) {
+  free_.Give(lease.held, lease.gpus);
+  if (lease.want.actor || lease.blocked) {
+    loose_.Give(lease.held, lease.gpus);
+    return;
+  }
+  const auto it = served_.find(QueueOf(lease.want));
+  it->second.leaving -= lease.revoked ? 1 : 0;
+  if (--it->second.running == 0) served_.erase(it);
+}
+
+void LeaseQueue::Attach(const Lease& lease) {
+  free_.Take(lease.held, lease.gpus);
+  if (lease.want.actor || lease.blocked) {
+    loose_.Take(lease.held, lease.gpus);
+    return;
+  }
+  Served& served = served_[QueueOf(lease.want)];
+  ++served.running;
+  served.leaving += lease.revoked ? 1 : 0;
+}
+
+void LeaseQueue::Forget(std::map<LeaseKey, Spot>::iterator it) {
+  const auto [line, arrival] = it->second;
+  waiting_.erase(it);
+  line->second.requests.erase(arrival);
+  if (line->second.requests.empty()) lines_.erase(line);
+}
+
+void LeaseQueue::GoToTheEnd(const QueueName& queue) {
+  for (auto& [name, line] : lines_) {
+    if (line.want.actor || QueueOf(line.want) != queue) continue;
+    std::map<std::uint64_t, std::uint64_t> moved;
+    for (const auto& [arrival, request] : line.requests) {
+      moved.emplace_hint(moved.end(), ++arrivals_, request);
+      waiting_.at({line.want.key.owner, request}).arrival = arrivals_;
+    }
+    line.requests = std::move(moved);
+  }
+}
+
+void LeaseQueue::Award(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions) {
+  Lease lease{.want = want, .granted_us = now_us, .held = want.need, .gpus = *free_.PickGpus(want.need)};
+  const std::uint64_t number = ++last_lease_;
+  Attach(lease);
+  granted_.emplace(want.key, number);
+  actions->emplace_back(Grant{want.key, number, lease.gpus});
+  leases_.emplace(number, std::move(lease));
+}
+
+std::vector<const LeaseQueue::Line*> LeaseQueue::InOrder() const {
+  std::vector<std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>> keyed;
+  keyed.reserve(lines_.size());
+  for (const auto& [name, line] : lines_) {
+    keyed.emplace_back(-std::int64_t{line.want.priority}, ServedBy(line.want).running, line.requests.begin()->first,
+                       &line);
+  }
+  std::sort(keyed.begin(), keyed.end());  // no two have the same arrival
+  std::vector<const Line*> out;
+  out.reserve(keyed.size());
+  for (const auto& entry : keyed) out.push_back(std::get<3>(entry));
+  return out;
+}
+
+void LeaseQueue::Settle(std::int64_t now_us, LeaseActions* actions) {
+  // Whoever is served changes the order, and what can be had at all; so one at a time.
+  for (bool again = true; again && !(resuming_.empty() && lines_.empty());) {
+    Pool available = free_;
+    again = ResumeWoken(&available, actions);
+    if (available.amounts.empty() || lines_.empty()) continue;
+    for (const Line* line : InOrder()) {
+      LeaseWant want = line->want;
+      if (available.Fits(want.need)) {
+        want.key.request = line->requests.begin()->second;
+        Forget(waiting_.find(want.key));
+        Award(want, now_us, actions);
+        again = true;
+        break;
+      }
+      if (loose_.Fits(want.need)) available.HoldBack(want.need);
+      if (available.amounts.empty()) break;
+    }
+  }
+}
+
+bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
+  bool any = false;
+  std::vector<std::uint64_t> still;
+  for (const std::uint64_t number : resuming_) {
+    Lease& lease = leases_.at(number);
+    Resources back = Only(lease.want.need, /*gpus=*/false);
+    if (!available->Fits(back)) {
+      if (loose_.Fits(back)) {
+        available->HoldBack(back);
+        still.push_back(number);
+        continue;
+      }
+      // Actors have it, for as long as they like: see the top of the header.
+      const Resources asked = back;
+      for (const auto& [name, amount] : asked.amounts()) {
+        back.Set(name, std::min(amount, available->amounts.Get(name)));
+      }
+    }
+    available->Take(back, {});
+    Detach(lease);
+    lease.blocked = false;
+    lease.held.Add(back);
+    Attach(lease);
+    actions->emplace_back(Resume{number});
+    any = true;
+  }
+  resuming_ = std::move(still);
+  return any;
+}
+
+// ---- who must go ----
+
+void LeaseQueue::Tick(std::int64_t now_us, const std::function<bool(std::uint64_t lease)>& idle,
+                      LeaseActions* actions) {
+  for (const std::uint64_t number : MakePlan(now_us, idle).revoke) {
+    Lease& lease = leases_.at(number);
+    Detach(lease);
+    lease.revoked = true;
+    Attach(lease);
+    actions->emplace_back(Revoke{number});
+  }
+}
+
+std::int64_t LeaseQueue::NextTick(std::int64_t now_us) const {
+  const Plan plan = MakePlan(now_us, [](std::uint64_t) { return false; });
+  return plan.revoke.empty() ? plan.next_us : now_us;
+}
+
+LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) const {
+  Plan plan;
+  if (resuming_.empty() && lines_.empty()) return plan;
+  Pool coming = free_;
+  for (const auto& [number, lease] : leases_) {
+    if (lease.revoked && !lease.blocked) coming.Give(lease.held, lease.gpus);
+  }
+  std::set<std::string> contested;  // what somebody lacks and could not take: those behind him would take it for him
+  const auto cover = [&](const Needy& needy) {
+    if (!coming.Fits(needy.need)) {
+      if (!loose_.Fits(needy.need)) return false;
+      const std::vector<std::string> lacks = coming.Lacks(needy.need);
+      const bool behind =
+          std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
+      if (behind || !Cover(needy, now_us, idle, &coming, &plan)) {
+        coming.HoldBack(needy.need);
+        contested.insert(lacks.begin(), lacks.end());
+        return false;
+      }
+    }
+    coming.TakeFitting(needy.need);
+    return true;
+  };
+  for (const std::uint64_t number : resuming_) {
+    const LeaseWant& want = leases_.at(number).want;
+    cover(Needy{Only(want.need, /*gpus=*/false), &want, true});
+  }
+  // As Settle will: whoever is covered is better served, and its line comes later.
+  using Entry = std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>;
+  std::set<Entry> entries;
+  for (const auto& [name, line] : lines_) {
+    entries.emplace(-std::int64_t{line.want.priority}, ServedBy(line.want).running, line.requests.begin()->first,
+                    &line);
+  }
+  while (!entries.empty() && contested.size() < total_.amounts().size()) {
+    auto [rank, running, arrival, line] = entries.extract(entries.begin()).value();
+    if (!cover(Needy{line->want.need, &line->want, false})) continue;  // nor will those behind it
+    if (!line->want.actor) {
+      ++plan.gaining[QueueOf(line->want)];
+      ++running;
+    }
+    const auto next = line->requests.upper_bound(arrival);
+    if (next != line->requests.end()) entries.emplace(rank, running, next->first, line);
+  }
+  return plan;
+}
+
+bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, Pool* coming, Plan* plan) const {
+  struct Candidate {
+    bool busy;
+    std::uint64_t number;
+    const Lease* lease;
+  };
+  const auto helps = [&](const Pool& pool, const Lease& lease) {
+    const std::vector<std::string> lacks = pool.Lacks(needy.need);
+    return std::any_of(lacks.begin(), lacks.end(), [&](const auto& name) { return lease.held.Get(name) > 0; });
+  };
+  std::int64_t next_us = kNever;
+  std::vector<Candidate> candidates;
+  for (const auto& [number, lease] : leases_) {
+    if (std::find(plan->revoke.begin(), plan->revoke.end(), number) != plan->revoke.end()) continue;
+    // Were it idle, could it be taken?
+    if (!MayTake(needy, lease, /*idle=*/true, now_us, *plan) || !helps(*coming, lease)) continue;
+    candidates.push_back({!idle(number), number, &lease});
+    next_us = std::min(next_us, now_us + kIdlePollUs);
+    const std::int64_t matures_us = lease.granted_us + kQuantumUs;
+    if (lease.want.priority == needy.want->priority && matures_us > now_us) next_us = std::min(next_us, matures_us);
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.busy, a.lease->want.priority, a.lease->granted_us, a.number) <
+           std::tie(b.busy, b.lease->want.priority, b.lease->granted_us, b.number);
+  });
+
+  Pool trial = *coming;
+  Plan grown = *plan;
+  std::vector<Candidate> picked;
+  for (const Candidate& candidate : candidates) {
+    if (trial.Fits(needy.need)) break;
+    if (!helps(trial, *candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, grown)) continue;
+    trial.Give(candidate.lease->held, candidate.lease->gpus);
+    ++grown.losing[QueueOf(candidate.lease->want)];
+    picked.push_back(candidate);
+  }
+  if (!trial.Fits(needy.need)) {
+    plan->next_us = std::min(plan->next_us, next_us);
+    return false;
+  }
+  // What came early may have become needless by a larger one after it.
+  for (auto it = picked.rbegin(); it != picked.rend(); ++it) {
+    Pool without = trial;
+    without.Take(it->lease->held, it->lease->gpus);
+    if (without.Fits(needy.need)) {
+      trial = std::move(without);
+      continue;
+    }
+    ++plan->losing[QueueOf(it->lease->want)];
+    plan->revoke.push_back(it->number);
+  }
+  *coming = std::move(trial);
+  return true;
+}
+
+bool LeaseQueue::MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
+                         const Plan& plan) const {
+  if (lease.want.actor || lease.blocked || lease.revoked) return false;
+  const bool same_queue = !needy.want->actor && QueueOf(lease.want) == QueueOf(*needy.want);
+  if (same_queue && !needy.woken) return false;
+  if (idle) return true;
+  if (lease.want.priority != needy.want->priority) return lease.want.priority < needy.want->priority;
+  if (needy.woken) return true;
+  if (now_us - lease.granted_us < kQuantumUs) return false;
+  const auto in = [](const std::map<QueueName, std::int64_t>& counts, const LeaseWant& want) {
+    const auto it = counts.find(QueueOf(want));
+    return it == counts.end() ? 0 : it->second;
+  };
+  const std::int64_t own = needy.want->actor ? 0 : ServedBy(*needy.want).running + in(plan.gaining, *needy.want);
+  const Served other = ServedBy(lease.want);
+  return own == 0 || other.running - other.leaving - in(plan.losing, lease.want) >= own + 2;
+}
+
+// ---- what is ----
+
+Resources LeaseQueue::in_use() const {
+  Resources out = total_;
+  out.Subtract(free_.amounts);
+  return out;
+}
+
+const LeaseQueue::Lease* LeaseQueue::Find(std::uint64_t lease) const {
+  const auto it = leases_.find(lease);
+  return it == leases_.end() ? nullptr : &it->second;
+}
+
+std::optional<std::uint64_t> LeaseQueue::LeaseOf(const LeaseKey& key) const {
+  const auto it = granted_.find(key);
+  if (it == granted_.end()) return std::nullopt;
+  return it->second;
+}
+
+}  // namespace manta::rules

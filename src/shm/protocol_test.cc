@@ -1,0 +1,209 @@
+// The shared-memory protocols run here as threads, because the thread sanitizer sees no race between
+// processes.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "shm/lane.h"
+#include "shm/node_area.h"
+#include "shm/queue.h"
+
+namespace manta::shm {
+namespace {
+
+struct alignas(64) QueueStorage {
+  std::byte bytes[sizeof(QueueMemory)];
+};
+struct alignas(64) LaneStorage {
+  std::byte bytes[kLaneBytes];
+};
+
+TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
+  auto storage = std::make_unique<QueueStorage>();
+  QueueOwner owner(storage->bytes);
+  constexpr std::uint64_t kTasks = 200000;
+  std::vector<std::atomic<int>> runs(kTasks + 1);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> workers;
+  for (std::uint32_t lane = 1; lane <= 3; ++lane) {
+    workers.emplace_back([&, lane] {
+      QueueWorker worker(storage->bytes, lane);
+      QueueWorker::Task task;
+      for (;;) {
+        if (worker.TryClaim(&task)) {
+          runs[task.spec].fetch_add(1);
+          worker.Done(task);
+        } else if (stop.load()) {
+          return;
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  std::uint64_t taken = 0;
+  for (std::uint64_t spec = 1; spec <= kTasks;) {
+    std::uint64_t position = 0;
+    QueueOwner::Displaced displaced;
+    if (!owner.Push(spec, &position, &displaced)) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (spec % 7 == 0 && owner.TryTake(position)) {
+      runs[spec].fetch_add(1);
+      ++taken;
+    }
+    ++spec;
+  }
+  while (owner.backlog() > 0) std::this_thread::yield();
+  stop.store(true);
+  for (std::thread& w : workers) w.join();
+  for (std::uint64_t spec = 1; spec <= kTasks; ++spec) ASSERT_EQ(runs[spec].load(), 1) << spec;
+}
+
+TEST(Queue, ALongTaskIsReportedDisplacedAndDoesNotBlockTheRing) {
+  auto storage = std::make_unique<QueueStorage>();
+  QueueOwner owner(storage->bytes);
+  QueueWorker slow(storage->bytes, 1);
+  QueueWorker quick(storage->bytes, 2);
+  std::uint64_t position = 0;
+  QueueOwner::Displaced displaced;
+  ASSERT_TRUE(owner.Push(1000000, &position, &displaced));
+  QueueWorker::Task stuck;
+  ASSERT_TRUE(slow.TryClaim(&stuck));
+  int reports = 0;
+  for (std::uint64_t spec = 1; spec <= 3 * kQueueSlots; ++spec) {
+    ASSERT_TRUE(owner.Push(spec, &position, &displaced));
+    if (displaced.yes) {
+      ++reports;
+      EXPECT_EQ(displaced.spec, 1000000U);
+      EXPECT_EQ(displaced.lane, 1U);
+    }
+    QueueWorker::Task task;
+    ASSERT_TRUE(quick.TryClaim(&task));
+    ASSERT_EQ(task.spec, spec);
+    quick.Done(task);
+  }
+  EXPECT_EQ(reports, 1);
+  slow.Done(stuck);  // must not disturb the slot's new user
+  QueueWorker::Task none;
+  EXPECT_FALSE(quick.TryClaim(&none));
+}
+
+TEST(Queue, WhatADeadWorkerHadClaimedIsKnown) {
+  auto storage = std::make_unique<QueueStorage>();
+  QueueOwner owner(storage->bytes);
+  QueueWorker dead(storage->bytes, 5);
+  QueueWorker alive(storage->bytes, 6);
+  std::uint64_t position = 0;
+  QueueOwner::Displaced displaced;
+  for (std::uint64_t spec = 1; spec <= 10; ++spec) ASSERT_TRUE(owner.Push(spec, &position, &displaced));
+  QueueWorker::Task a;
+  QueueWorker::Task b;
+  ASSERT_TRUE(dead.TryClaim(&a));
+  dead.Done(a);
+  ASSERT_TRUE(alive.TryClaim(&b));
+  ASSERT_TRUE(dead.TryClaim(&a));
+  std::vector<std::uint64_t> lost;
+  owner.ForClaimed(5, [&](std::uint64_t spec, std::uint64_t) { lost.push_back(spec); });
+  EXPECT_EQ(lost, std::vector<std::uint64_t>{3});
+}
+
+TEST(Lane, RecordsOfAllSizesArriveOnceAndInOrder) {
+  auto storage = std::make_unique<LaneStorage>();
+  LaneReader reader(storage->bytes);
+  constexpr std::uint32_t kRecords = 100000;
+  std::thread writer([&] {
+    LaneWriter lane(storage->bytes);
+    for (std::uint32_t i = 0; i < kRecords; ++i) {
+      const std::size_t size = (i * 37) % 500;
+      ReplyHeader* header = nullptr;
+      while ((header = lane.Begin(size)) == nullptr) std::this_thread::yield();
+      header->entry = i;
+      std::memset(reinterpret_cast<std::byte*>(header + 1), static_cast<int>(i & 255), size);
+      lane.Commit(header);
+      lane.Publish();
+    }
+  });
+  std::uint32_t next = 0;
+  while (next < kRecords) {
+    ASSERT_TRUE(reader.Read(64, [&](const ReplyHeader& header, const std::byte* payload) {
+      ASSERT_EQ(header.entry, next);
+      ASSERT_EQ(header.size, (next * 37) % 500);
+      for (std::uint32_t i = 0; i < header.size; ++i) ASSERT_EQ(payload[i], static_cast<std::byte>(next & 255));
+      ++next;
+    }));
+  }
+  writer.join();
+}
+
+TEST(Lane, AHalfWrittenRecordIsNotSeen) {
+  auto storage = std::make_unique<LaneStorage>();
+  LaneReader reader(storage->bytes);
+  {
+    LaneWriter lane(storage->bytes);
+    ReplyHeader* header = lane.Begin(8);
+    lane.Commit(header);
+    lane.Publish();
+    lane.Begin(100);  // killed here
+  }
+  LaneWriter successor(storage->bytes);
+  ReplyHeader* header = successor.Begin(16);
+  successor.Commit(header);
+  successor.Publish();
+  std::vector<std::uint32_t> sizes;
+  ASSERT_TRUE(reader.Read(10, [&](const ReplyHeader& h, const std::byte*) { sizes.push_back(h.size); }));
+  EXPECT_EQ(sizes, (std::vector<std::uint32_t>{8, 16}));
+}
+
+TEST(Lane, NonsenseInTheRingIsRefused) {
+  auto storage = std::make_unique<LaneStorage>();
+  LaneReader reader(storage->bytes);
+  reader.memory().tail.store(kLaneRing * 3);
+  EXPECT_FALSE(reader.Read(10, [](const ReplyHeader&, const std::byte*) {}));
+  reader.memory().tail.store(64);  // records of zero bytes
+  EXPECT_FALSE(reader.Read(10, [](const ReplyHeader&, const std::byte*) {}));
+}
+
+TEST(Doorbell, NoRingIsLostBetweenLookingAndSleeping) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  Doorbell& bell = area->bell(1);
+  std::atomic<int> work{0};
+  constexpr int kRounds = 20000;
+  std::thread ringer([&] {
+    for (int i = 1; i <= kRounds; ++i) {
+      work.store(i, std::memory_order_seq_cst);
+      bell.Ring();
+    }
+  });
+  int seen = 0;
+  while (seen < kRounds) {
+    bell.PrepareSleep();
+    const int now = work.load(std::memory_order_seq_cst);
+    if (now != seen) {
+      bell.CancelSleep();
+      seen = now;
+      continue;
+    }
+    bell.Sleep(-1);
+  }
+  ringer.join();
+}
+
+TEST(NodeArea, NeverMoreSpinnersThanCoresAndACrashGivesItsTokenBack) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  EXPECT_TRUE(area->TakeSpinToken(area->bell(1)));
+  EXPECT_TRUE(area->TakeSpinToken(area->bell(2)));
+  EXPECT_FALSE(area->TakeSpinToken(area->bell(3)));
+  area->Reset(2);
+  EXPECT_TRUE(area->TakeSpinToken(area->bell(3)));
+  area->ReturnSpinToken(area->bell(1));
+  EXPECT_TRUE(area->TakeSpinToken(area->bell(2)));
+}
+
+}  // namespace
+}  // namespace manta::shm

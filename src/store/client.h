@@ -1,0 +1,146 @@
+// StoreClient is a process's half of the node's store: it writes objects into segments lent to it and reads
+// anybody's objects in place. It reaches the daemon through a KeeperLink, only when it needs another segment,
+// meets a segment for the first time, or lets go of an object that others have seen.
+//
+// Life of an object: Allocate, write into Allocation::data, Seal (or Abort); then, by its Place and from any
+// process, Open, read View::data, Close; at last Free, by its owner.
+//
+// Threads: every method may be called from any thread. A View or Allocation belongs to one thread at a time.
+// Lock order: lent_mutex_ before map_mutex_; none is held during a call of the link.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fd.h"
+#include "shm/mapping.h"
+#include "store/allocator.h"
+#include "store/pins.h"
+#include "store/segment.h"
+#include "types/id.h"
+#include "types/place.h"
+#include "types/status.h"
+
+namespace manta::store {
+
+struct LentSegment {
+  std::uint32_t segment = 0;
+  std::uint64_t bytes = 0;
+  bool whole = false;
+  base::Fd fd;  // writable
+};
+struct OpenedSegment {
+  std::uint32_t segment = 0;
+  std::uint64_t bytes = 0;
+  base::Fd fd;  // read-only
+};
+
+// The way to the daemon. Implementations must be thread-safe; each method is one message (see wire/messages.h).
+class KeeperLink {
+ public:
+  virtual ~KeeperLink() = default;
+  virtual Result<LentSegment> Request(std::uint64_t bytes) = 0;
+  virtual Result<OpenedSegment> Open(std::uint32_t segment) = 0;
+  virtual Result<Place> Restore(const Id& object) = 0;
+  virtual void Free(std::vector<Id> objects, std::vector<Place> places) = 0;
+  virtual void Return(std::uint32_t segment) = 0;
+};
+
+// Room for an object that is being written.
+struct Allocation {
+  std::byte* data = nullptr;  // 64-byte aligned
+  std::uint64_t size = 0;
+  Id object;
+  std::uint32_t segment = 0;
+  std::uint32_t row = 0;
+  std::uint32_t generation = 0;
+  Row* entry = nullptr;
+};
+
+// An object being read in place. Must be closed.
+struct View {
+  const std::byte* data = nullptr;
+  std::uint64_t size = 0;
+  std::uint32_t slot = 0;  // of the pin board
+
+  [[nodiscard]] bool open() const { return data != nullptr; }
+};
+
+class StoreClient {
+ public:
+  // `pin_board`: Arena::at(shm::kPinBoardOffset) of this process's arena. `self`: as Welcome said.
+  StoreClient(KeeperLink& link, ProcessId self, std::byte* pin_board);
+  ~StoreClient();
+  StoreClient(const StoreClient&) = delete;
+  StoreClient& operator=(const StoreClient&) = delete;
+
+  // Room for `bytes` bytes. Waits if the store is full; then fails with the daemon's kOutOfMemory or kIo.
+  Result<Allocation> Allocate(const Id& object, ProcessId owner, std::uint64_t bytes);
+  // Publishes what was written. The Place may be told to anybody.
+  Place Seal(Allocation& allocation);
+  void Abort(Allocation& allocation);
+
+  // Pins the object. If it is not at `place` any more (spilled), the daemon brings it back and `*moved` (may
+  // be null) is its new place; otherwise `*moved` is `place`. kLost: nobody has it.
+  Result<View> Open(const Id& object, const Place& place, Place* moved = nullptr);
+  void Close(View& view);
+
+  // Lets go of an object. `shared`: another process may know the Place, or somebody may still read it.
+  // Not shared, and written here: reused at once without a message. Else told to the daemon, in batches.
+  void Free(const Id& object, const Place& place, bool shared = true);
+  // Sends the waiting frees.
+  void Flush();
+  // Frees that wait for Flush.
+  [[nodiscard]] std::size_t waiting_frees() const { return waiting_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t open_views() const { return pins_.count(); }
+
+ private:
+  struct Mapped {
+    shm::Mapping map;
+    Table table;
+    bool writable = false;
+  };
+  struct Lent {
+    Table table;
+    std::uint32_t segment = 0;
+    std::uint64_t gate = kNoGate;
+    bool whole = false;
+    std::uint64_t touched = 0;  // data below has been faulted in by this process
+    SegmentAllocator allocator;
+  };
+
+  bool TryLent(Lent& lent, const Id& object, ProcessId owner, std::uint64_t bytes, Allocation* out);
+  bool TryAllLent(const Id& object, ProcessId owner, std::uint64_t bytes, Allocation* out);
+  static bool Enter(Lent& lent);
+  static void Leave(Lent& lent);
+  void Touch(Lent& lent, std::uint64_t end);
+  Status Adopt(LentSegment lent);
+  Result<Table> TableOf(std::uint32_t segment, bool* known);
+  Status MapForReading(std::uint32_t segment);
+  // Pins and checks; kNotFound if the object is not there any more.
+  Result<View> TryOpen(const Id& object, const Place& place);
+  bool FreeHere(const Place& place, const Id& object);
+  void UnmapRetired();
+
+  KeeperLink& link_;
+  const ProcessId self_;
+  PinBoard pins_;
+
+  std::mutex lent_mutex_;
+  std::vector<std::unique_ptr<Lent>> lent_;  // the one used last comes first
+
+  std::mutex map_mutex_;
+  std::unordered_map<std::uint32_t, Mapped> maps_;
+
+  std::mutex free_mutex_;
+  std::vector<Id> free_ids_;
+  std::vector<Place> free_places_;
+  std::atomic<std::size_t> waiting_{0};
+};
+
+}  // namespace manta::store

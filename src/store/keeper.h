@@ -1,0 +1,169 @@
+// Keeper is the daemon's half of the node's store: it makes segments, lends them, takes them back, frees and
+// spills objects, and never lets the store grow over its capacity. No sockets, threads or clock: the
+// daemon's loop, and nobody else, calls a method per message and hands in the time; answers that may take a
+// while come through callbacks, called from within some later method.
+//
+// A segment is lent (one process allocates in it), kept (nobody allocates; objects may live in it) or cached
+// (empty, already faulted in, waiting for the next borrower). Where objects are is written in the segments'
+// tables alone, by their writers, without telling the keeper; it scans when it needs to know.
+//
+// When memory is short, in this order: a cached segment that fits; a new one while capacity lasts; dropping
+// cached ones; taking back lent ones that are empty; taking back lent ones with much room; spilling whole
+// segments, those whose newest object is the oldest first, sparing pinned ones; then the request waits.
+//
+// Invariants: (1) the bytes of all segments never exceed the capacity.
+//             (2) an object's bytes are neither reused nor given back while a live process pins them.
+//             (3) a segment has at most one borrower, and its gate says who.
+//             (4) tables are input: whatever they say, the keeper touches nothing outside its segments.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/fd.h"
+#include "shm/mapping.h"
+#include "store/allocator.h"
+#include "store/memory.h"
+#include "store/pins.h"
+#include "store/segment.h"
+#include "store/spill.h"
+#include "types/id.h"
+#include "types/place.h"
+#include "types/status.h"
+
+namespace manta::store {
+
+struct KeeperConfig {
+  std::string node = "n1";  // for messages
+  std::uint64_t capacity = 1ULL << 30;
+  std::uint64_t segment_bytes = 0;    // 0: a suitable one
+  std::string spill_folder;           // empty: no spilling
+  std::uint64_t spill_limit = ~0ULL;  // bytes on disk
+  std::int64_t wait_us = 10'000'000;  // how long a request for memory waits before it fails
+  std::int64_t idle_us = 5'000'000;   // memory nobody used for this long is given back
+  bool huge = true;                   // huge pages where the process may have them
+};
+
+struct KeeperStats {
+  std::uint64_t capacity = 0;
+  std::uint64_t used = 0;      // by objects
+  std::uint64_t segments = 0;  // bytes of all segments: what the store holds of the machine
+  std::uint64_t objects = 0;   // in memory
+  std::uint64_t spilled = 0;   // bytes on disk
+  std::uint64_t spilled_objects = 0;
+  std::uint64_t waiting = 0;  // requests
+  bool huge = false;
+};
+
+class Keeper {
+ public:
+  // What SegmentLent says. `fd` is writable, stays the keeper's, and is good during the callback only.
+  struct Loan {
+    std::uint32_t segment = 0;
+    std::uint64_t bytes = 0;
+    bool whole = false;
+    int fd = -1;
+  };
+  struct Opened {
+    std::uint32_t segment = 0;
+    std::uint64_t bytes = 0;
+    base::Fd fd;  // read-only
+  };
+  using LoanReply = std::function<void(Result<Loan>)>;
+  using PlaceReply = std::function<void(Result<Place>)>;
+  using KeepPredicate = std::function<bool(const Id&)>;
+
+  explicit Keeper(KeeperConfig config);
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // `pin_board`: Arena::at(shm::kPinBoardOffset) of the process's arena; must stay mapped until ProcessDied.
+  void ProcessJoined(ProcessId process, std::byte* pin_board);
+  // Its pins go, what it was writing goes, its segments become the keeper's. Sealed objects it owned go too
+  // unless `keep` says that others may still ask for them; then FreeObjects ends them. Its waiting requests
+  // are dropped without an answer.
+  void ProcessDied(ProcessId process, const KeepPredicate& keep, std::int64_t now_us);
+
+  // Answers at once, or later when memory is short. kOutOfMemory (or kIo, when spilling failed) after wait_us,
+  // or at once if the object can never fit.
+  void SegmentRequest(ProcessId process, std::uint64_t bytes, std::int64_t now_us, LoanReply reply);
+  // kLost: there is no such segment any more.
+  Result<Opened> OpenSegment(std::uint32_t segment);
+  // Ignored unless lent to that process.
+  void SegmentReturn(ProcessId process, std::uint32_t segment, std::int64_t now_us);
+  // Where the object is now, brought back from disk if need be. kLost: nowhere.
+  void Restore(ProcessId process, const Id& object, std::int64_t now_us, PlaceReply reply);
+  // Those that are pinned go when their pins do. A Place that is nowhere() or out of date: found by its id.
+  void FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places, std::int64_t now_us);
+
+  // Deadlines, deferred frees, memory to give back. Call it at the time NextTick says, or more often.
+  void Tick(std::int64_t now_us);
+  // When to call Tick next, at the latest; -1: no need.
+  [[nodiscard]] std::int64_t NextTick() const;
+
+  // Scans every table.
+  [[nodiscard]] KeeperStats stats() const;
+
+ private:
+  struct Segment;
+  struct Waiter;
+  struct Stored;    // an object that was spilled at least once
+  struct Deferred;  // an object to be freed that was pinned
+
+  // keeper.cc: segments and requests
+  Result<Segment*> NewSegment(std::uint64_t bytes, bool whole);
+  void DropSegment(std::uint32_t id);
+  bool DropCached(std::uint64_t need, bool all);
+  [[nodiscard]] Segment* Find(std::uint32_t id) const;
+  void LendTo(Segment& segment, ProcessId process, std::int64_t now_us);
+  bool TakeBack(Segment& segment, std::int64_t now_us);
+  void Sanitise(Segment& segment);
+  [[nodiscard]] static bool Empty(Segment& segment);
+  void NoteMaybeEmpty(Segment& segment, std::int64_t now_us);
+  [[nodiscard]] bool Normal(std::uint64_t bytes) const;
+  Segment* FindRoom(ProcessId process, std::uint64_t bytes, std::int64_t now_us);
+  Segment* BestCached(ProcessId process, std::uint64_t need, bool whole);
+  Segment* PartlyFree(ProcessId process, std::uint64_t bytes, bool take_back, std::int64_t now_us);
+  bool TakeBackEmpty(std::int64_t now_us);
+  bool Serve(Waiter& waiter, std::int64_t now_us);
+  void ServeWaiting(std::int64_t now_us);
+  [[nodiscard]] Status ShortageStatus(std::uint64_t bytes) const;
+  [[nodiscard]] Status NeverFitsStatus(std::uint64_t bytes) const;
+
+  // keeper_objects.cc: freeing, spilling, restoring
+  void CollectPins(std::unordered_set<Pin>* pins) const;
+  void FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generation);
+  void ReleaseDying(std::vector<Deferred> dying, std::int64_t now_us);
+  void RetryDeferred(std::int64_t now_us);
+  void DropStored(const Id& object);
+  bool SpillOne(std::uint64_t* freed, std::int64_t now_us);
+  bool SpillSegment(Segment& segment, const std::unordered_set<Pin>& pins, std::int64_t now_us);
+  Result<Place> BringBack(const Id& object, Stored& stored, std::int64_t now_us, bool* no_room);
+  [[nodiscard]] Place FindById(const Id& object) const;
+
+  KeeperConfig config_;
+  SegmentMemory memory_;
+  SpillFiles spill_;
+  Status spill_failure_;  // of the last attempt
+  std::uint64_t segment_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;  // of all segments
+  std::uint32_t next_id_ = 1;
+  std::uint32_t next_lease_ = 1;
+  std::map<std::uint32_t, std::unique_ptr<Segment>> segments_;
+  std::map<ProcessId, PinBoard> boards_;
+  std::deque<Waiter> waiting_;
+  std::unordered_map<Id, Stored> stored_;
+  std::vector<Deferred> deferred_;
+  std::int64_t next_sweep_us_ = -1;
+  bool serving_ = false;
+};
+
+}  // namespace manta::store
