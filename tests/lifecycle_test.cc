@@ -37,16 +37,24 @@ TEST_F(Lifecycle, ShutdownTwiceIsHarmless) {
   EXPECT_FALSE(IsInitialized());
 }
 
-TEST_F(Lifecycle, ARefThatOutlivesItsClusterSaysSo) {
+TEST_F(Lifecycle, ALargeValueIsGoneWithItsClusterAndSaysSo) {
   Ref<int> small = Put(1);
   Ref<std::string> large = Put(std::string(1 << 20, 'x'));
   Ref<int> task = Task(Square).Remote(2);
   task.Get();
   Shutdown();
-  EXPECT_THROW(large.Get(1s), Error);
-  EXPECT_THROW(Wait(std::vector<Ref<int>>{small, task}, 2, 1s), Error);
+  EXPECT_THAT(MessageOf<UnavailableError>([&] { large.Get(1s); }), HasSubstr("shut down"));
+  EXPECT_EQ(small.Get(1s), 1) << "a small value needs no cluster";
+  EXPECT_EQ(task.Get(1s), 4);
   Init(MakeConfig());
-  EXPECT_THROW(large.Get(1s), Error) << "another cluster does not know it";
+  EXPECT_THROW(large.Get(1s), UnavailableError) << "another cluster does not know it";
+}
+
+TEST_F(Lifecycle, ATaskUnfinishedAtShutdownIsUnavailableAfterwards) {
+  const Sign go;
+  Ref<bool> ref = Task([](const std::string& path) { return Sign::Await(path); }).Remote(go.path());
+  Shutdown();
+  EXPECT_THROW(ref.Get(1s), UnavailableError);
 }
 
 TEST_F(Lifecycle, ShutdownEndsTasksThatStillRun) {

@@ -137,8 +137,7 @@ TEST_F(Options, HalvesOfAGpuShareOneDevice) {
 }
 
 TEST_F(Options, ARequestThatCanNeverFitFailsAtOnceAndSaysWhatThereIs) {
-  Ref<Span> ref = Task(Work).SetName("giant").SetCpus(64).Remote(1);
-  const std::string text = MessageOf<InfeasibleError>([&] { ref.Get(5s); });
+  const std::string text = MessageOf<InfeasibleError>([] { Task(Work).SetCpus(64).Remote(1).Get(5s); });
   EXPECT_THAT(text, ::testing::HasSubstr("64"));
   EXPECT_THAT(text, ::testing::HasSubstr("CPU"));
   EXPECT_THAT(text, ::testing::HasSubstr("2"));
