@@ -175,6 +175,11 @@ TEST_F(Values, ASpanIsPassedToAFunctionThatTakesOne) {
   };
   EXPECT_EQ(Task(sum).Remote(Put(values)).Get(), 5'000);
   EXPECT_EQ(Task(sum).Remote(std::span<const double>(values)).Get(), 5'000);
+  // A small one lies among the other arguments, perhaps not aligned.
+  auto shifted = [](char, std::span<const double> numbers) { return numbers[2]; };
+  for (std::size_t size : {3U, 31U, 32U, 33U, 100U}) {
+    EXPECT_EQ(Task(shifted).Remote('c', std::span<const double>(values).first(size)).Get(), 0.5);
+  }
 }
 
 TEST_F(Values, ArraysInsideValuesAreReadInPlaceToo) {
