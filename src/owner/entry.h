@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -25,6 +26,7 @@ struct ClassQueue;
 
 namespace manta::internal {
 
+struct Entry;
 struct ActorEntry;
 struct Plan;
 

@@ -78,8 +78,15 @@ void Owner::Finish(Entry* entry) {
       entry->extra = nullptr;
     }
   }
-  if (queue != nullptr && queue->actor != nullptr) UnrefActor(queue->actor);
   Unref(entry);
+  if (queue != nullptr && queue->actor != nullptr) {
+    ActorEntry* actor = queue->actor;
+    if (!actor->order.empty()) {
+      std::erase(actor->order, entry);
+      CallOrder(actor);
+    }
+    UnrefActor(actor);
+  }
 }
 
 void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable) {

@@ -133,6 +133,11 @@ class Owner {
   void DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
                         std::vector<ActorEntry*>&& actors);
   Entry* EntryOf(const shm::SpecHeader& header);
+  // An argument that lies in the store. Throws what Get would.
+  internal::View LookAtArgument(const shm::StoredItem& item, KeepAlive* keep);
+  // Memory of this process's arena that others may read, for good. 0: none left.
+  std::uint64_t AllocateShared(std::uint64_t bytes);
+  [[nodiscard]] shm::Arena& arena() { return *setup_.arena; }
 
   void OnMessage(wire::Frame& frame);        // link's thread
   void OnLost(const std::string& why);       // the daemon is gone

@@ -262,6 +262,29 @@ void Owner::SendQueued(std::string* frames) {
   pending_.clear();
 }
 
+internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* keep) {
+  Entry* entry = nullptr;
+  {
+    const Lock lock(mutex_);
+    entry = AdoptLocked(item.object, item.owner, false);
+    if (!entry->done()) {
+      entry->place = item.place;
+      entry->size = item.place.size;
+      entry->where = Where::kStore;
+      Succeed(entry);
+    }
+  }
+  const auto counted = internal::Handle<Entry>::Adopt(entry);
+  Result<internal::View> view = Look(entry, keep);
+  if (!view.ok()) throw LostError(view.status().message());
+  return *view;
+}
+
+std::uint64_t Owner::AllocateShared(std::uint64_t bytes) {
+  const Lock lock(mutex_);
+  return chunks_.Allocate(bytes);
+}
+
 // ---- results of calls that this very process ran for itself ----
 
 Entry* Owner::EntryOf(const shm::SpecHeader& header) {

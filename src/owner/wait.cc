@@ -42,7 +42,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   static_cast<void>(lane);
   Entry* first = table_.Find(header.entry, header.generation);
   if (first == nullptr || first->origin != Origin::kTask || first->session != session_) return;
-  std::span<const std::byte> bytes(payload, header.size);
+  const std::span<const std::byte> bytes(payload, header.size);
   Entry* entry = Return(first, header.index);
   if (entry == nullptr) return;
   const bool last = (header.flags & ReplyHeader::kLast) != 0;
@@ -58,21 +58,17 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     return;
   }
   if (!entry->done()) {
-    if ((header.flags & ReplyHeader::kContains) != 0) {
-      std::uint64_t count = 0;
-      if (bytes.size() < 8) return;
-      std::memcpy(&count, bytes.data(), 8);
-      if (count > (bytes.size() - 8) / sizeof(shm::Contained)) return;
-      for (std::uint64_t i = 0; i < count; ++i) {
+    if (header.kind == shm::ReplyKind::kContained) {
+      for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
         shm::Contained inner;
-        std::memcpy(&inner, bytes.data() + 8 + i * sizeof inner, sizeof inner);
+        std::memcpy(&inner, bytes.data() + at, sizeof inner);
         if (inner.owner == kNoProcess) {
           entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, nullptr, true));
         } else {
           entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
         }
       }
-      bytes = bytes.subspan(8 + count * sizeof(shm::Contained));
+      return;
     }
     if (header.kind == shm::ReplyKind::kPlace) {
       if (bytes.size() != sizeof(Place)) return;

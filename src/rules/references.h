@@ -63,6 +63,7 @@ class References {
   [[nodiscard]] bool Known(const Id& object) const { return objects_.contains(object); }
   [[nodiscard]] std::size_t Holders(const Id& object) const;  // 0 if unknown
   [[nodiscard]] bool Holds(const Id& object, const Holder& holder) const;
+  [[nodiscard]] bool HoldsAny(const Holder& holder) const { return held_by_.contains(holder); }
   [[nodiscard]] std::size_t size() const { return objects_.size(); }
 
  private:

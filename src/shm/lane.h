@@ -14,12 +14,12 @@
 
 namespace manta::shm {
 
-enum class ReplyKind : std::uint8_t { kValue = 1, kPlace = 2, kFailure = 3, kSkip = 4 };
+// kContained: the names of Refs and handles inside the value, which follows in a record of its own.
+enum class ReplyKind : std::uint8_t { kValue = 1, kPlace = 2, kFailure = 3, kSkip = 4, kContained = 5 };
 
 struct ReplyHeader {
   static constexpr std::uint8_t kLast = 1;        // the task's last record
-  static constexpr std::uint8_t kContains = 2;    // {u64 count, count x Contained} precede the value
-  static constexpr std::uint8_t kRetryable = 4;   // a failure that RetryOn matches
+  static constexpr std::uint8_t kRetryable = 2;   // a failure that RetryOn matches
 
   std::uint32_t bytes = 0;  // of the record; a multiple of 8
   std::uint32_t entry = 0;

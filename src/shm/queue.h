@@ -41,8 +41,7 @@ struct QueueMemory {
   };
   alignas(64) std::atomic<std::uint64_t> head;  // a hint: nothing before it is ready
   alignas(64) std::atomic<std::uint64_t> tail;  // the owner's next position
-  alignas(64) std::atomic<std::uint32_t> spinners;  // workers awake and looking for work here
-  std::atomic<std::uint32_t> sleepers;              // leased workers asleep
+  alignas(64) std::atomic<std::uint32_t> sleepers;  // leased workers asleep
   alignas(64) Slot slots[kQueueSlots];
 };
 
@@ -164,6 +163,14 @@ class QueueWorker {
     cursor_ = at;
     AdvanceHead(at);
     return false;
+  }
+
+  // Is there something to claim? Only a look.
+  [[nodiscard]] bool Ready() {
+    std::uint64_t at = q_->head.load(std::memory_order_relaxed);
+    if (at < cursor_ && cursor_ - at < kQueueSlots) at = cursor_;
+    const Claim c = Unpack(q_->slots[at % kQueueSlots].claim.load(std::memory_order_seq_cst));
+    return c.state != SlotState::kEmpty && c.sequence >= QueueOwner::Sequence(at);
   }
 
   // After the answer is in the lane.

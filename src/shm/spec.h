@@ -39,7 +39,7 @@ struct SpecHeader {
   std::uint32_t match = 0;       // RetryOn: offset of a function that judges an exception; 0: none
   std::uint64_t digest = 0;      // of code and arguments: the same id must always come with the same digest
 };
-static_assert(sizeof(SpecHeader) == 80);
+static_assert(sizeof(SpecHeader) == 72);
 
 // Arguments are items: a word {kind, length} and that many bytes, padded to 8.
 enum class ItemKind : std::uint8_t {

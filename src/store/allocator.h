@@ -46,7 +46,9 @@ class SegmentAllocator {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
   };
+  static bool Smaller(const Run& a, const Run& b) { return a.bytes < b.bytes; }
   [[nodiscard]] bool Carve(std::uint64_t bytes, std::uint64_t* offset);
+  void PushRun(const Run& run);
   void Merge();
 
   SegmentShape shape_;
@@ -54,8 +56,9 @@ class SegmentAllocator {
   std::uint32_t high_rows_ = 0;
   std::vector<Run> taken_;                        // by row; bytes 0: not taken
   std::vector<std::vector<std::uint64_t>> bins_;  // offsets of free blocks, by size class
-  std::vector<Run> runs_;                         // merged free room; the last one is being carved
-  std::uint64_t binned_bytes_ = 0;                // in bins_
+  Run current_;                                   // free room being carved
+  std::vector<Run> runs_;                         // the other free room: a heap, the largest on top
+  std::uint64_t unmerged_ = 0;                    // bytes freed since the last Merge
   std::uint64_t free_bytes_ = 0;
   std::uint64_t failed_ = ~0ULL;  // the least request that failed since the last Free
   std::uint32_t live_ = 0;

@@ -59,7 +59,7 @@ struct Allocation {
   std::uint32_t segment = 0;
   std::uint32_t row = 0;
   std::uint32_t generation = 0;
-  Row* entry = nullptr;
+  Table table;
 };
 
 // An object being read in place. Must be closed.
@@ -100,31 +100,34 @@ class StoreClient {
   [[nodiscard]] std::uint32_t open_views() const { return pins_.count(); }
 
  private:
+  // A segment in this process's memory. Stays mapped when the segment comes back with another object, until
+  // the daemon gives its memory back.
   struct Mapped {
-    shm::Mapping map;
-    Table table;
-    bool writable = false;
+    shm::Mapping read;
+    shm::Mapping write;
+    Table table;                // over either
+    std::uint64_t touched = 0;  // bytes of `write` that were faulted in; guarded by lent_mutex_
   };
   struct Lent {
-    Table table;
     std::uint32_t segment = 0;
     std::uint64_t gate = kNoGate;
     bool whole = false;
-    std::uint64_t touched = 0;  // data below has been faulted in by this process
+    Table table;
+    Mapped* mapped = nullptr;
     SegmentAllocator allocator;
   };
+  enum class Attempt { kDone, kNoRoom, kTakenBack };
 
-  bool TryLent(Lent& lent, const Id& object, ProcessId owner, std::uint64_t bytes, Allocation* out);
+  Attempt TryLent(Lent& lent, const Id& object, ProcessId owner, std::uint64_t bytes, Allocation* out);
   bool TryAllLent(const Id& object, ProcessId owner, std::uint64_t bytes, Allocation* out);
+  Lent* FindLent(std::uint32_t segment);
   static bool Enter(Lent& lent);
   static void Leave(Lent& lent);
-  void Touch(Lent& lent, std::uint64_t end);
   Status Adopt(LentSegment lent);
-  Result<Table> TableOf(std::uint32_t segment, bool* known);
   Status MapForReading(std::uint32_t segment);
-  // Pins and checks; kNotFound if the object is not there any more.
+  // Pins and checks. kNotFound: the segment is not mapped; kLost: the object is not there any more.
   Result<View> TryOpen(const Id& object, const Place& place);
-  bool FreeHere(const Place& place, const Id& object);
+  bool FreeHere(const Id& object, const Place& place);
   void UnmapRetired();
 
   KeeperLink& link_;

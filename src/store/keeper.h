@@ -28,7 +28,6 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "shm/mapping.h"
 #include "store/allocator.h"
 #include "store/memory.h"
 #include "store/pins.h"
@@ -101,7 +100,8 @@ class Keeper {
   void SegmentReturn(ProcessId process, std::uint32_t segment, std::int64_t now_us);
   // Where the object is now, brought back from disk if need be. kLost: nowhere.
   void Restore(ProcessId process, const Id& object, std::int64_t now_us, PlaceReply reply);
-  // Those that are pinned go when their pins do. A Place that is nowhere() or out of date: found by its id.
+  // Those that are pinned go when their pins do. A Place that is nowhere(): whatever is stored under the id goes,
+  // which takes a scan. A Place out of date: the object has been spilled, or is gone already.
   void FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places, std::int64_t now_us);
 
   // Deadlines, deferred frees, memory to give back. Call it at the time NextTick says, or more often.
@@ -114,45 +114,66 @@ class Keeper {
 
  private:
   struct Segment;
-  struct Waiter;
-  struct Stored;    // an object that was spilled at least once
-  struct Deferred;  // an object to be freed that was pinned
+  // A request that may have to wait: for a loan, or for an object to come back.
+  struct Waiter {
+    ProcessId process = kNoProcess;
+    std::uint64_t bytes = 0;
+    std::int64_t deadline_us = 0;
+    LoanReply loan;
+    Id object;
+    PlaceReply place;
+  };
+  // An object that was spilled at least once. Its file stays when it comes back: spilling it again is free.
+  struct Stored {
+    SpillFiles::Piece piece;
+    ProcessId owner = kNoProcess;
+    Place place;  // nowhere: only on disk
+  };
+  // A row marked dying.
+  struct Dying {
+    std::uint32_t segment = 0;
+    std::uint32_t row = 0;
+    std::uint32_t generation = 0;
+  };
 
-  // keeper.cc: segments and requests
-  Result<Segment*> NewSegment(std::uint64_t bytes, bool whole);
-  void DropSegment(std::uint32_t id);
-  bool DropCached(std::uint64_t need, bool all);
-  [[nodiscard]] Segment* Find(std::uint32_t id) const;
-  void LendTo(Segment& segment, ProcessId process, std::int64_t now_us);
-  bool TakeBack(Segment& segment, std::int64_t now_us);
-  void Sanitise(Segment& segment);
-  [[nodiscard]] static bool Empty(Segment& segment);
-  void NoteMaybeEmpty(Segment& segment, std::int64_t now_us);
-  [[nodiscard]] bool Normal(std::uint64_t bytes) const;
-  Segment* FindRoom(ProcessId process, std::uint64_t bytes, std::int64_t now_us);
-  Segment* BestCached(ProcessId process, std::uint64_t need, bool whole);
-  Segment* PartlyFree(ProcessId process, std::uint64_t bytes, bool take_back, std::int64_t now_us);
-  bool TakeBackEmpty(std::int64_t now_us);
+  // keeper.cc: processes, messages, time
   bool Serve(Waiter& waiter, std::int64_t now_us);
   void ServeWaiting(std::int64_t now_us);
-  [[nodiscard]] Status ShortageStatus(std::uint64_t bytes) const;
-  [[nodiscard]] Status NeverFitsStatus(std::uint64_t bytes) const;
+  void GiveBackIdle(std::int64_t now_us);
+  [[nodiscard]] Status Shortage(std::uint64_t bytes) const;
+  [[nodiscard]] static Status Unknown(ProcessId process);
 
-  // keeper_objects.cc: freeing, spilling, restoring
-  void CollectPins(std::unordered_set<Pin>* pins) const;
-  void FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generation);
-  void ReleaseDying(std::vector<Deferred> dying, std::int64_t now_us);
-  void RetryDeferred(std::int64_t now_us);
-  void DropStored(const Id& object);
-  bool SpillOne(std::uint64_t* freed, std::int64_t now_us);
-  bool SpillSegment(Segment& segment, const std::unordered_set<Pin>& pins, std::int64_t now_us);
-  Result<Place> BringBack(const Id& object, Stored& stored, std::int64_t now_us, bool* no_room);
-  [[nodiscard]] Place FindById(const Id& object) const;
+  // keeper_segments.cc: who has which segment, and finding room
+  [[nodiscard]] Segment* Find(std::uint32_t id) const;
+  [[nodiscard]] bool Normal(std::uint64_t bytes) const { return bytes <= segment_bytes_ / 2; }
+  [[nodiscard]] std::uint64_t NeedOf(std::uint64_t bytes) const;
+  Result<Segment*> FindRoom(ProcessId process, std::uint64_t bytes, std::int64_t now_us);  // null: none now
+  Result<Segment*> NewSegment(std::uint64_t bytes, bool whole);
+  void Retire(std::uint32_t id);
+  bool DropCached(std::uint64_t need, bool at_least_one);
+  Segment* BestCached(ProcessId process, std::uint64_t need, bool whole);
+  Segment* WithRoom(ProcessId process, std::uint64_t bytes, bool lent, std::int64_t now_us);
+  bool TakeBackEmpty(std::int64_t now_us);
+  void Lend(Segment& segment, ProcessId process, std::int64_t now_us);
+  bool TakeBack(Segment& segment, std::int64_t now_us);
+  void Keep(Segment& segment, std::int64_t now_us);
+  void CacheIfEmpty(Segment& segment, std::int64_t now_us);
+
+  // keeper_objects.cc: freeing, spilling, bringing back
+  bool MarkDying(const Id& object, const Place& place, std::vector<Dying>* dying);
+  void Release(std::vector<Dying> dying, std::int64_t now_us);
+  void FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generation, RowState from);
+  [[nodiscard]] std::unordered_set<Pin> Pins() const;
+  bool SpillOldest(std::int64_t now_us);
+  bool Spill(Segment& segment, std::int64_t now_us);
+  Result<Place> BringBack(const Id& object, Stored& stored, std::int64_t now_us);  // nowhere: no room now
+  bool Reserve(std::uint64_t bytes, std::int64_t now_us, Segment** segment, Block* block, Status* failure);
 
   KeeperConfig config_;
   SegmentMemory memory_;
   SpillFiles spill_;
   Status spill_failure_;  // of the last attempt
+  std::int64_t spill_again_us_ = 0;
   std::uint64_t segment_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;  // of all segments
   std::uint32_t next_id_ = 1;
@@ -161,8 +182,10 @@ class Keeper {
   std::map<ProcessId, PinBoard> boards_;
   std::deque<Waiter> waiting_;
   std::unordered_map<Id, Stored> stored_;
-  std::vector<Deferred> deferred_;
-  std::int64_t next_sweep_us_ = -1;
+  std::vector<Dying> deferred_;  // pinned
+  std::int64_t now_us_ = 0;      // of the last call
+  std::int64_t sweep_us_ = 0;    // when to look for idle memory next
+  bool machine_short_ = false;   // the last attempt to make a segment found no memory in the machine
   bool serving_ = false;
 };
 

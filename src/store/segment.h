@@ -69,6 +69,7 @@ struct SegmentHeader {
   std::uint32_t id;
   std::uint32_t rows;
   std::uint32_t whole;  // 1: made for one large object
+  std::uint32_t huge;   // 1: backed by huge pages
   std::uint64_t bytes;
   std::uint64_t data;  // offset of the data area
   // The lender's line.
@@ -106,8 +107,8 @@ struct SegmentShape {
   [[nodiscard]] std::uint64_t room() const { return bytes - data; }
 };
 [[nodiscard]] SegmentShape ShapeOf(std::uint64_t bytes, bool whole);
-// The least size of a whole segment that holds an object of `bytes`.
-[[nodiscard]] std::uint64_t WholeSizeFor(std::uint64_t bytes);
+// The least size of a whole segment that holds an object of `bytes`, a multiple of `step`.
+[[nodiscard]] std::uint64_t WholeSizeFor(std::uint64_t bytes, std::uint64_t step);
 
 // A segment's header and rows in this process's mapping, read without trust. Does not own the mapping.
 // Any thread may call.
@@ -117,7 +118,7 @@ class Table {
   Table(std::byte* base, SegmentShape shape) : base_(base), shape_(shape) {}
 
   // Writes a fresh header. The memory must be zero.
-  void Format(std::uint32_t id, bool whole);
+  void Format(std::uint32_t id, bool whole, bool huge);
   [[nodiscard]] SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   [[nodiscard]] Row& row(std::uint32_t index) const { return reinterpret_cast<Row*>(base_ + kTableOffset)[index]; }
   [[nodiscard]] std::byte* base() const { return base_; }
@@ -125,12 +126,18 @@ class Table {
   // Rows worth looking at; never more than there are.
   [[nodiscard]] std::uint32_t used_rows() const;
 
-  // A consistent copy of the row. False: it is free, was changing, or makes no sense.
+  // A consistent copy of the row. False: it is free, or makes no sense.
   [[nodiscard]] bool Read(std::uint32_t index, RowCopy* copy) const;
   // Does [offset, offset+length) lie in the data area, aligned?
   [[nodiscard]] bool Inside(std::uint64_t offset, std::uint64_t length) const;
-  // word: {generation, from} -> {generation, to}, or {generation + 1, kFree}. False: it was something else.
+  // {generation, from} -> {generation, to}, or {generation + 1, kFree}. False: it was something else.
   bool Move(std::uint32_t index, std::uint32_t generation, RowState from, RowState to) const;
+  // Makes a free row describe an object that is being written; only the borrower may. Returns its generation.
+  std::uint32_t Begin(std::uint32_t index, const RowCopy& what) const;
+  // Publishes it.
+  bool Seal(std::uint32_t index, std::uint32_t generation) const;
+  // Makes the row free and tells the borrower. False: it was not in that state.
+  bool FreeForBorrower(std::uint32_t index, std::uint32_t generation, RowState from) const;
 
  private:
   std::byte* base_ = nullptr;

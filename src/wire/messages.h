@@ -120,6 +120,7 @@ struct LeaseStart {
   std::uint64_t lease = 0;
   ProcessId owner = kNoProcess;
   Id job;
+  Resources need;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
   bool with_gpus = false;

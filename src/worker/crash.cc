@@ -25,6 +25,7 @@
 namespace manta::worker {
 namespace {
 
+constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr int kDepth = 48;
 constexpr std::size_t kSignalStack = 128U << 10;  // touched only in a crash
 
@@ -157,7 +158,7 @@ std::atomic<bool> crashing{false};
 
 void OnCrash(int signal, siginfo_t* info, void* context) {
   // A second thread's crash waits until the first one's report has ended the process. A crash in the handler
-  // itself does not come here: the signal is blocked, so the kernel ends the process.
+  // itself does not come here: these signals are blocked in it, so the kernel ends the process.
   while (crashing.exchange(true)) pause();
   FlushOutputInSignal();
   Line line;
@@ -241,7 +242,9 @@ void InstallCrashHandlers() {
   UseSignalStack();
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   action.sa_sigaction = OnCrash;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+  // All of them are blocked in the handler: a fault in it then ends the process instead of waiting for itself.
+  for (const int signal : kCrashes) sigaddset(&action.sa_mask, signal);
+  for (const int signal : kCrashes) {
     struct sigaction before{};
     // What the user's statics installed is theirs.
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);

@@ -4,14 +4,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "worker/stack.h"
 
 namespace manta::worker {
 namespace {
@@ -159,7 +164,7 @@ TEST(Output, ThreadsDoNotTearLinesAndEachLineHasItsLabel) {
     EXPECT_EQ(seen.size(), 2000U);
     for (int t = 0; t < 4; ++t) {
       for (int i = 0; i < 500; ++i) {
-        EXPECT_EQ(seen["f" + std::to_string(t) + "|" + std::to_string(t) + word + std::to_string(i)], 1);
+        EXPECT_EQ(seen[std::string("f") + std::to_string(t) + "|" + std::to_string(t) + word + std::to_string(i)], 1);
       }
     }
   }
@@ -188,6 +193,25 @@ TEST(Output, AnOverlongLineIsWrittenInPiecesAndNotContinuedByAnother) {
             "\x01"
             "a\n" +
                 piece + piece + "\nother\nend" + piece + piece + "end\n" + piece + piece + "\nnext\n");
+}
+
+TEST(Output, AStackFromASignalHandlerComesUnderTheTasksLabelAfterItsHalfLine) {
+  const Written written = InWorker([] {
+    InstallCrashHandlers();
+    SetLabel("f");
+    std::printf("half");
+    raise(SIGQUIT);
+    std::printf(" other\n");
+  });
+  EXPECT_EQ(written.out.substr(0, 8),
+            "\x01"
+            "f\nhalf\n");
+  EXPECT_EQ(written.out.substr(8),
+            "\x01"
+            "f\n other\n");
+  EXPECT_EQ(written.err.substr(0, 24),
+            "\x01"
+            "f\n*** stack of process ");
 }
 
 TEST(Output, RawWritesAndUsersChildrenGoAlong) {

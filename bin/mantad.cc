@@ -1,0 +1,129 @@
+// mantad, the daemon of one node. Started by a driver for itself alone (--private-fd), or by hand for
+// several drivers to join.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "node/daemon.h"
+
+namespace {
+
+struct Options {
+  manta::node::Config config;
+  double cpus = 1;
+  double gpus = 0;
+  std::vector<std::string> resources;
+  int ready_fd = -1;
+};
+
+std::int64_t Units(double amount) { return std::llround(amount * manta::kUnit); }
+
+// Empty, or what is wrong.
+std::string SetResources(Options& options) {
+  manta::Resources& total = options.config.total;
+  total.Set("CPU", Units(options.cpus));
+  total.Set("GPU", Units(options.gpus));
+  for (const std::string& entry : options.resources) {
+    const std::size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string::npos) return "--resource " + entry + ": give NAME=AMOUNT";
+    char* end = nullptr;
+    const double amount = std::strtod(entry.c_str() + equals + 1, &end);
+    if (*end != '\0' || end == entry.c_str() + equals + 1 || !(amount >= 0) || amount > 1e12) {
+      return "--resource " + entry + ": the amount must be a number, zero or more";
+    }
+    total.Set(entry.substr(0, equals), Units(amount));
+  }
+  return {};
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A private daemon is a part of its driver: what happens at the driver's terminal is the driver's to
+// handle, and descriptors the driver had open by accident are not kept open here.
+void BecomePrivate(int private_fd, int ready_fd) {
+  setsid();
+  signal(SIGINT, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  signal(SIGQUIT, SIG_IGN);
+  std::vector<int> keep{private_fd, ready_fd};
+  std::sort(keep.begin(), keep.end());
+  unsigned next = 3;
+  for (const int fd : keep) {
+    if (fd < 3) continue;
+    if (static_cast<unsigned>(fd) > next) close_range(next, static_cast<unsigned>(fd) - 1, 0);
+    next = static_cast<unsigned>(fd) + 1;
+  }
+  close_range(next, ~0U, 0);
+}
+
+int Run(Options options) {
+  RaiseDescriptorLimit();
+  signal(SIGPIPE, SIG_IGN);
+  const bool is_private = options.config.private_fd >= 0;
+  if (is_private) BecomePrivate(options.config.private_fd, options.ready_fd);
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  if (!is_private) sigaddset(&stop, SIGINT);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  const manta::base::Fd signals(signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
+
+  manta::Result<std::unique_ptr<manta::node::Daemon>> made = manta::node::Daemon::Create(std::move(options.config));
+  if (!made.ok()) {
+    std::fprintf(stderr, "mantad: %s\n", made.status().message().c_str());
+    return 1;
+  }
+  manta::node::Daemon& daemon = **made;
+  const manta::Status status = daemon.loop().Watch(signals.get(), EPOLLIN, [&](std::uint32_t) {
+    signalfd_siginfo info{};
+    while (read(signals.get(), &info, sizeof info) == sizeof info) daemon.Shutdown();
+  });
+  if (!status.ok()) {
+    std::fprintf(stderr, "mantad: %s\n", status.message().c_str());
+    return 1;
+  }
+  if (options.ready_fd >= 0) {
+    const std::string line = daemon.address() + "\n";
+    if (write(options.ready_fd, line.data(), line.size()) < 0) perror("mantad: --ready-fd");
+    if (options.ready_fd > 2) close(options.ready_fd);
+  }
+  daemon.Run();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("The daemon of one Manta node.");
+  app.add_option("--private-fd", options.config.private_fd, "the connection of the one driver to live for");
+  app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
+  app.add_option("--address", options.config.address, "where to listen: '@' and a name (default @manta-<uid>-<pid>)");
+  app.add_option("--node", options.config.node, "the node's name")->capture_default_str();
+  app.add_option("--cpus", options.cpus, "CPUs to share out")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
+  app.add_option("--store-bytes", options.config.store_bytes, "memory for large objects");
+  app.add_option("--spill", options.config.spill_folder, "folder for objects that find no room in memory");
+  app.add_option("--spill-limit", options.config.spill_limit, "bytes to use there at most");
+  CLI11_PARSE(app, argc, argv);
+  if (const std::string wrong = SetResources(options); !wrong.empty()) {
+    std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
+    return 2;
+  }
+  return Run(std::move(options));
+}

@@ -1,0 +1,325 @@
+// Init and Shutdown: how a program gets a cluster and leaves it.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <random>
+
+#include "base/clock.h"
+#include "base/program.h"
+#include "manta/manta.h"
+#include "owner/owner.h"
+#include "worker/start_hook.h"
+#include "worker/stack.h"
+#include "worker/worker.h"
+
+extern char** environ;
+
+namespace manta {
+namespace {
+
+constexpr std::int64_t kAnswerUs = 20'000'000;  // a daemon that takes longer is not well
+
+// Everything a driver has while it is initialised.
+struct Driver {
+  pid_t daemon = 0;  // of a private cluster
+  std::shared_ptr<owner::DaemonLink> link;
+  std::unique_ptr<owner::Owner> owner;
+};
+
+std::mutex g_mutex;  // guards g_driver
+std::unique_ptr<Driver> g_driver;
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  switch (status.code()) {
+    case Code::kInvalid:
+      throw InvalidError(status.message());
+    case Code::kIo:
+      throw IoError(status.message());
+    case Code::kOutOfMemory:
+      throw OutOfMemoryError(status.message());
+    default:
+      throw UnavailableError(status.message());
+  }
+}
+
+Status CheckConfig(const Config& config) {
+  Resources ignored;
+  if (Status s = owner::ToResources(config.cpus, config.gpus, config.resources, &ignored); !s.ok()) {
+    return Status(Code::kInvalid, Cat("Init: bad configuration: ", s.message()));
+  }
+  if (config.gpus != std::floor(config.gpus)) {
+    return Status(Code::kInvalid, Cat("Init: a machine has whole GPUs, not ", config.gpus));
+  }
+  for (const auto& [name, amount] : config.resources) {
+    if (name == "CPU" || name == "GPU") {
+      return Status(Code::kInvalid, Cat("Init: set Config::", name == "CPU" ? "cpus" : "gpus", " instead of resource '", name, "'"));
+    }
+    if (name.find_first_of("=\n") != std::string::npos) {
+      return Status(Code::kInvalid, Cat("Init: the resource name '", name, "' contains '=' or a line break"));
+    }
+  }
+  if (config.store_bytes != 0 && config.store_bytes < (1ULL << 20)) {
+    return Status(Code::kInvalid, Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
+  }
+  if (!config.spill_folder.empty() && access(config.spill_folder.c_str(), W_OK | X_OK) != 0) {
+    return Status(Code::kInvalid, Cat("Init: the spill folder '", config.spill_folder, "' cannot be written: ", std::strerror(errno)));
+  }
+  return {};
+}
+
+std::string DaemonPath() {
+  if (const char* path = std::getenv("MANTA_DAEMON"); path != nullptr) return path;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&DaemonPath), &info) == 0 || info.dli_fname == nullptr) return "mantad";
+  std::string folder = info.dli_fname;
+  const std::size_t slash = folder.rfind('/');
+  folder = slash == std::string::npos ? "." : folder.substr(0, slash);
+  return folder + "/" + MANTA_DAEMON_FROM_LIB;
+}
+
+// Starts mantad with its end of a socket pair as descriptor 3.
+Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+    return Status(Code::kIo, Cat("cannot make a socket for the node's daemon: ", std::strerror(errno),
+                                 errno == EMFILE ? "; raise `ulimit -n`" : ""));
+  }
+  base::Fd ours(pair[0]);
+  const base::Fd theirs(pair[1]);
+  const std::string path = DaemonPath();
+  std::vector<std::string> words{path, "--private-fd", "3"};
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    words.push_back(flag);
+    words.push_back(value);
+  };
+  if (config.cpus > 0) add("--cpus", std::to_string(config.cpus));
+  if (config.gpus > 0) add("--gpus", std::to_string(static_cast<int>(config.gpus)));
+  for (const auto& [name, amount] : config.resources) add("--resource", Cat(name, "=", amount));
+  if (config.store_bytes > 0) add("--store-bytes", std::to_string(config.store_bytes));
+  if (!config.spill_folder.empty()) add("--spill", config.spill_folder);
+  if (config.spill_bytes > 0) add("--spill-limit", std::to_string(config.spill_bytes));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, theirs.get(), 3);
+  const int error = posix_spawn(pid, path.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return Status(Code::kUnavailable, Cat("cannot start the node's daemon '", path, "': ", std::strerror(error),
+                                          "; is Manta installed whole? MANTA_DAEMON may name mantad's path"));
+  }
+  return ours;
+}
+
+// The live clusters of this user, by their sockets' names.
+std::vector<std::string> LocalClusters() {
+  std::vector<std::string> found;
+  const std::string mark = Cat("@manta-", getuid(), "-");
+  std::ifstream sockets("/proc/net/unix");
+  std::string line;
+  while (std::getline(sockets, line)) {
+    const std::size_t at = line.find(mark);
+    if (at == std::string::npos || line.find(" 00010000 ") == std::string::npos) continue;  // listening ones
+    found.push_back(line.substr(at));
+  }
+  return found;
+}
+
+Result<base::Fd> Connect(std::string address) {
+  if (address == "auto") {
+    const std::vector<std::string> clusters = LocalClusters();
+    if (clusters.size() != 1) {
+      return Status(Code::kUnavailable,
+                    clusters.empty() ? std::string("Init: no cluster runs on this machine; start one, or leave the address empty")
+                                     : Cat("Init: ", clusters.size(), " clusters run on this machine; name one, as in ", clusters[0]));
+    }
+    address = clusters[0];
+  }
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (address.size() < 2 || address.size() >= sizeof name.sun_path || address[0] != '@') {
+    return Status(Code::kInvalid, Cat("Init: '", address, "' is not an address; `manta status` shows them, as in @manta-0-4711"));
+  }
+  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
+  base::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    return Status(Code::kUnavailable, Cat("Init: no cluster answers at ", address, " (", std::strerror(errno),
+                                          "); `manta status` shows those that live"));
+  }
+  return fd;
+}
+
+void Print(const wire::LogLines& lines) {
+  for (const wire::LogLine& line : lines.lines) {
+    std::FILE* to = line.error_stream ? stderr : stdout;
+    const std::string text = Cat("(", line.label.empty() ? "worker" : line.label, " pid=", line.pid, ") ", line.text, "\n");
+    std::fwrite(text.data(), 1, text.size(), to);
+    std::fflush(to);
+  }
+}
+
+std::vector<std::string> OwnArguments() {
+  std::vector<std::string> words;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string word;
+  while (std::getline(file, word, '\0')) words.push_back(word);
+  return words;
+}
+
+Status Start(const Config& config, Driver& driver) {
+  std::string address = config.address;
+  if (address.empty()) {
+    if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr) address = from;
+  }
+  Result<base::Fd> socket = address.empty() ? StartDaemon(config, &driver.daemon) : Connect(address);
+  if (!socket.ok()) return socket.status();
+  Result<shm::Arena> arena = shm::Arena::Create();
+  if (!arena.ok()) return arena.status();
+  auto shared_arena = std::make_shared<shm::Arena>(std::move(*arena));
+  driver.link = std::make_shared<owner::DaemonLink>(std::move(*socket));
+  const bool show = config.show_output;
+  driver.link->Start(
+      [show](wire::Frame& frame) {
+        if (frame.kind == wire::Kind::kLogLines) {
+          Result<wire::LogLines> lines = frame.As<wire::LogLines>();
+          if (show && lines.ok()) Print(*lines);
+          return;
+        }
+        if (owner::Owner* owner = owner::Owner::Current(); owner != nullptr) owner->OnMessage(frame);
+      },
+      [](const std::string& why) {
+        if (owner::Owner* owner = owner::Owner::Current(); owner != nullptr) owner->OnLost(why);
+      });
+  wire::Hello hello;
+  hello.pid = static_cast<std::uint32_t>(getpid());
+  std::random_device random;
+  hello.job = Id{(static_cast<std::uint64_t>(random()) << 32) | random(), (static_cast<std::uint64_t>(random()) << 32) | random() | 1};
+  hello.program = base::ProgramPath();
+  hello.program_hash = base::ProgramHash();
+  hello.arguments = OwnArguments();
+  const base::Fd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  if (!program.valid()) return Status(Code::kIo, Cat("cannot open this program's own file: ", std::strerror(errno)));
+  std::vector<base::Fd> fds;
+  Result<wire::Welcome> welcome =
+      driver.link->Call<wire::Welcome>(hello, {shared_arena->fd(), program.get()}, &fds, kAnswerUs);
+  if (!welcome.ok()) return welcome.status();
+  if (fds.size() != 1) return Status(Code::kCorrupt, "the daemon's welcome came without the node area");
+  Result<shm::NodeArea> node = shm::NodeArea::Open(std::move(fds[0]));
+  if (!node.ok()) return node.status();
+  owner::Owner::Setup setup;
+  setup.link = driver.link;
+  setup.arena = shared_arena;
+  setup.node = std::make_shared<shm::NodeArea>(std::move(*node));
+  setup.welcome = *welcome;
+  setup.job = hello.job;
+  setup.space = config.space;
+  setup.function_name = &worker::FunctionName;
+  driver.owner = std::make_unique<owner::Owner>(std::move(setup));
+  owner::Owner::SetCurrent(driver.owner.get());
+  return {};
+}
+
+// Waits for the private daemon to be gone, so that nothing of ours is left when we return.
+void Reap(pid_t daemon) {
+  if (daemon == 0) return;
+  const std::int64_t until = base::NowMicros() + 5'000'000;
+  while (waitpid(daemon, nullptr, WNOHANG) == 0) {
+    if (base::NowMicros() > until) {
+      kill(daemon, SIGKILL);
+      waitpid(daemon, nullptr, 0);
+      return;
+    }
+    usleep(200);
+  }
+}
+
+void Leave(Driver& driver) {
+  if (driver.link != nullptr && driver.owner != nullptr) {
+    static_cast<void>(driver.link->Call<wire::Done>(wire::Goodbye{}, {}, nullptr, 10'000'000));
+  }
+  owner::Owner::SetCurrent(nullptr);
+  driver.owner.reset();
+  if (driver.link != nullptr) driver.link->Stop();
+  Reap(driver.daemon);
+}
+
+}  // namespace
+
+void Init() { Init(Config{}); }
+
+void Init(const Config& config) {
+  worker::DivertIfForkServer();
+  if (worker::Worker::Current() != nullptr) return;  // a worker belongs to its cluster already
+  const std::lock_guard lock(g_mutex);
+  if (g_driver != nullptr) throw InvalidError("Init: Manta is initialised already; call Shutdown first");
+  Check(CheckConfig(config));
+  auto driver = std::make_unique<Driver>();
+  if (Status s = Start(config, *driver); !s.ok()) {
+    Leave(*driver);
+    Check(s);
+  }
+  g_driver = std::move(driver);
+  static const int registered = std::atexit(&Shutdown);
+  static_cast<void>(registered);
+}
+
+void Shutdown() {
+  const std::lock_guard lock(g_mutex);
+  if (g_driver == nullptr) return;
+  Leave(*g_driver);
+  g_driver.reset();
+}
+
+bool IsInitialized() { return owner::Owner::Current() != nullptr; }
+
+bool CancelRequested() {
+  const worker::Execution* execution = worker::Execution::Current();
+  return execution != nullptr && execution->cancel_requested();
+}
+
+void CheckCancelled() {
+  if (CancelRequested()) throw CancelledError("the task was asked to stop");
+}
+
+Context CurrentContext() {
+  Context context;
+  context.worker_pid = static_cast<std::uint32_t>(getpid());
+  if (const owner::Owner* owner = owner::Owner::Current(); owner != nullptr) context.node = owner->welcome().node;
+  if (const worker::Worker* worker = worker::Worker::Current(); worker != nullptr) {
+    context.in_worker = true;
+    context.gpus = worker->gpus();
+  }
+  if (const worker::Execution* execution = worker::Execution::Current(); execution != nullptr) {
+    context.task = execution->label();
+    context.task_id = ToHex(execution->id());
+  }
+  return context;
+}
+
+std::map<std::string, double> ClusterResources() {
+  const owner::Owner* owner = owner::Owner::Current();
+  if (owner == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  std::map<std::string, double> out;
+  for (const auto& [name, amount] : owner->welcome().total.amounts()) out[name] = static_cast<double>(amount) / kUnit;
+  return out;
+}
+
+}  // namespace manta

@@ -1,0 +1,91 @@
+// Connection is one peer's stream of frames on the loop: reads whole frames as they arrive, and
+// sends without ever blocking.
+//
+// A peer may send anything and may stop reading. Bytes that are no frame, descriptors nobody asked
+// for, or more than kMaxOutgoing bytes unread by the peer end this connection and no other.
+//
+// Lifetime: the owner destroys it from its on_close, or later; never from inside on_frame (Close
+// there, which calls on_close once from the loop's next callback). No callback after destruction.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/loop.h"
+#include "wire/frame.h"
+
+namespace manta::node {
+
+class Connection {
+ public:
+  using OnFrame = std::function<void(wire::Frame& frame)>;
+  using OnClose = std::function<void(const Status& why)>;  // ok: the peer closed
+
+  static constexpr std::size_t kMaxOutgoing = 64U << 20;
+
+  // `socket` must be non-blocking.
+  Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  [[nodiscard]] Status Start();
+
+  // One-way, or the answer to `call`. Descriptors are duplicated, the caller keeps its own.
+  template <typename M>
+  void Send(const M& message, std::uint64_t call = 0, std::initializer_list<int> fds = {}) {
+    if (!open()) return;
+    SendFrame(wire::EncodeFrame(message, call, fds.size()), fds);
+  }
+  void Fail(std::uint64_t call, const Status& why) {
+    if (call != 0) Send(wire::Failed{ToFailure(why)}, call);
+  }
+
+  // Stops reading and writing; on_close follows from the loop.
+  void Close(Status why);
+  // Stops reading, sends what is still outgoing, then closes. For a last word to a refused peer.
+  void CloseAfterSending(Status why);
+  // Reads whatever is there now, as if the loop had found it readable.
+  void ReadNow();
+
+  [[nodiscard]] bool open() const { return state_ == State::kOpen; }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] std::size_t outgoing_bytes() const { return outgoing_bytes_; }
+
+ private:
+  enum class State { kOpen, kLastWords, kClosed };
+  struct Outgoing {
+    std::string bytes;
+    std::size_t sent = 0;
+    std::vector<base::Fd> fds;
+  };
+
+  void SendFrame(std::string bytes, std::initializer_list<int> fds);
+  void OnEvents(std::uint32_t events);
+  void Read();
+  void Write();
+  void WatchFor();
+
+  base::Loop& loop_;
+  base::Fd socket_;
+  OnFrame on_frame_;
+  OnClose on_close_;
+  State state_ = State::kOpen;
+  Status why_;
+  bool watched_ = false;
+  std::uint32_t watching_ = 0;
+  base::Loop::TimerId closing_ = 0;
+  wire::FrameReader reader_;
+  std::size_t spare_fds_ = 0;  // received, and not yet taken by a frame
+  std::deque<Outgoing> outgoing_;
+  std::size_t outgoing_bytes_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace manta::node

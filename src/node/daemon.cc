@@ -1,0 +1,311 @@
+#include "node/daemon.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
+#include "base/clock.h"
+#include "shm/arena.h"
+#include "store/pins.h"
+
+namespace manta::node {
+namespace {
+
+constexpr std::size_t kPrestart = 4;
+
+static_assert(shm::kPinBoardOffset + store::PinBoard::kBytes <= shm::kChunksOffset);
+
+// "@name" as the kernel wants it.
+bool ToSocketAddress(const std::string& address, sockaddr_un* out, socklen_t* length) {
+  *out = {};
+  out->sun_family = AF_UNIX;
+  if (address.size() < 2 || address.size() > sizeof out->sun_path || address[0] != '@') return false;
+  std::memcpy(out->sun_path + 1, address.data() + 1, address.size() - 1);
+  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  return true;
+}
+
+std::size_t Cpus(const Resources& total) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(total.Get("CPU") / kUnit, 1));
+}
+
+WorkerPool::Limits LimitsOf(const Config& config) {
+  WorkerPool::Limits limits = config.pool;
+  limits.idle = Cpus(config.total);
+  return limits;
+}
+
+store::KeeperConfig KeeperConfigOf(const Config& config) {
+  store::KeeperConfig keeper;
+  keeper.node = config.node;
+  keeper.capacity = config.store_bytes;
+  keeper.spill_folder = config.spill_folder;
+  keeper.spill_limit = config.spill_limit;
+  return keeper;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Daemon>> Daemon::Create(Config config) {
+  if (config.address.empty()) config.address = Cat("@manta-", getuid(), "-", getpid());
+  Result<std::unique_ptr<base::Loop>> loop = base::Loop::Create();
+  if (!loop.ok()) return loop.status();
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  Result<shm::NodeArea> area = shm::NodeArea::Create(static_cast<std::uint32_t>(std::max(cores, 1L)));
+  if (!area.ok()) return area.status();
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(*loop), std::move(*area)));
+  if (Status status = daemon->Listen(); !status.ok()) return status;
+  return daemon;
+}
+
+Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea area)
+    : config_(std::move(config)),
+      started_us_(base::NowMicros()),
+      loop_(std::move(loop)),
+      area_(std::move(area)),
+      peers_(*loop_),
+      pool_(*loop_, peers_, LimitsOf(config_),
+            WorkerPool::Events{
+                [this](Peer& peer, wire::Frame& frame) { OnFrame(peer, frame); },
+                [this](Worker& worker, const Failure& failure) { WorkerDied(worker, failure); },
+                [this](const Id& job, std::vector<wire::LogLine> lines) {
+                  if (const auto it = jobs_.find(job); it != jobs_.end()) {
+                    peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
+                  }
+                },
+                [this](const Id& job) {
+                  const auto it = jobs_.find(job);
+                  const Peer* driver = it == jobs_.end() ? nullptr : peers_.Find(it->second.driver);
+                  return driver == nullptr || driver->connection->outgoing_bytes() < Connection::kMaxOutgoing / 8;
+                },
+                [this](const Worker& worker) { return IsRunning(worker); },
+                [this](const Worker& worker) {
+                  const shm::Doorbell& bell = area_.bell(worker.process());
+                  return bell.submitted.load() == bell.completed.load() && !directory_.Involved(worker.process());
+                },
+            }),
+      leases_(*loop_, peers_, pool_, area_, config_.node, config_.total),
+      directory_(peers_),
+      actors_(peers_, pool_, leases_, directory_),
+      keeper_(KeeperConfigOf(config_)) {
+  loop_->AfterRound([this] { EndRound(); });
+}
+
+Daemon::~Daemon() {
+  if (listener_.valid()) loop_->Unwatch(listener_.get());
+  // The pool's last words would go to members that are destroyed before it: end it all here.
+  std::vector<Id> ids;
+  for (const auto& [id, job] : jobs_) ids.push_back(id);
+  for (const Id& id : ids) pool_.RemoveJob(id);
+}
+
+Status Daemon::Listen() {
+  sockaddr_un name{};
+  socklen_t length = 0;
+  if (!ToSocketAddress(config_.address, &name, &length)) {
+    return Status(Code::kInvalid, Cat("'", config_.address, "' is no address of a node: give '@' and up to ",
+                                      sizeof name.sun_path - 1, " characters"));
+  }
+  spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  listener_.Reset(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener_.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
+  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    if (errno == EADDRINUSE) {
+      return Status(Code::kUnavailable, Cat("address ", config_.address,
+                                            " is taken: another node listens there; stop it "
+                                            "or choose another --address"));
+    }
+    return Status(Code::kIo, Cat("cannot listen at ", config_.address, ": ", std::strerror(errno)));
+  }
+  if (listen(listener_.get(), 256) != 0) return Status(Code::kIo, Cat("cannot listen: ", std::strerror(errno)));
+  if (Status status = loop_->Watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { Accept(); }); !status.ok()) {
+    return status;
+  }
+  if (config_.private_fd < 0) return {};
+  base::Fd socket(fcntl(config_.private_fd, F_DUPFD_CLOEXEC, 3));
+  if (!socket.valid() || fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) {
+    return Status(Code::kInvalid, Cat("--private-fd ", config_.private_fd, ": ", std::strerror(errno)));
+  }
+  close(config_.private_fd);
+  Result<Peer*> peer = peers_.Add(
+      std::move(socket), [this](Peer& from, wire::Frame& frame) { OnFrame(from, frame); },
+      [this](Peer& from, const Status& why) { OnClosed(from, why); });
+  if (!peer.ok()) return peer.status();
+  private_peer_ = (*peer)->serial;
+  return {};
+}
+
+void Daemon::Accept() {
+  for (;;) {
+    base::Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EMFILE && errno != ENFILE) return;
+      // Whoever knocks is turned away rather than kept waiting, and this loop kept busy.
+      std::fprintf(stderr, "mantad: out of file descriptors, a connection is refused; raise `ulimit -n`\n");
+      spare_.Reset(-1);
+      socket.Reset(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      socket.Reset(-1);
+      spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!spare_.valid()) return;
+      continue;
+    }
+    ucred who{};
+    socklen_t length = sizeof who;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != getuid()) continue;
+    const Result<Peer*> peer = peers_.Add(
+        std::move(socket), [this](Peer& from, wire::Frame& frame) { OnFrame(from, frame); },
+        [this](Peer& from, const Status& why) { OnClosed(from, why); });
+    if (!peer.ok()) std::fprintf(stderr, "mantad: %s\n", peer.status().message().c_str());
+  }
+}
+
+void Daemon::OnFrame(Peer& peer, wire::Frame& frame) {
+  if (!peer.welcomed) {
+    Hello(peer, frame);
+  } else if (frame.kind == wire::Kind::kHello) {
+    peer.connection->Close(Status(Code::kCorrupt, "Hello was said twice"));
+  } else {
+    Dispatch(peer, frame);
+  }
+}
+
+void Daemon::Hello(Peer& peer, wire::Frame& frame) {
+  if (frame.kind != wire::Kind::kHello) {
+    return peer.connection->Close(Status(Code::kCorrupt, "the first message was not Hello"));
+  }
+  const Result<wire::Hello> hello = frame.As<wire::Hello>();
+  if (!hello.ok()) return Refuse(peer, frame.call, hello.status());
+  if (hello.value().version != wire::kVersion) {
+    return Refuse(peer, frame.call,
+                  Status(Code::kUnavailable, Cat("process ", hello.value().pid, " speaks version ",
+                                                 hello.value().version, " of Manta's protocol, this daemon version ",
+                                                 wire::kVersion, ": both must come from the same release")));
+  }
+  if (const Status status = Join(peer, hello.value(), std::move(frame.fds)); !status.ok()) {
+    return Refuse(peer, frame.call, status);
+  }
+  wire::Welcome welcome{peer.process, config_.total, config_.store_bytes, config_.node, config_.address};
+  peer.connection->Send(welcome, frame.call, {area_.fd()});
+  if (peer.worker != nullptr) pool_.Started(*peer.worker);
+  if (peer.role == wire::Role::kDriver) pool_.Prestart(peer.job, std::min(Cpus(config_.total), kPrestart));
+}
+
+void Daemon::Refuse(Peer& peer, std::uint64_t call, const Status& why) {
+  peer.connection->Fail(call, why);
+  peer.connection->CloseAfterSending(why);
+}
+
+Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> fds) {
+  if (ending_) return Status(Code::kUnavailable, "the node is shutting down");
+  if ((hello.role == wire::Role::kWorker) != (peer.worker != nullptr)) {
+    return Status(Code::kInvalid, "only what the daemon itself had forked can be a worker");
+  }
+  peer.role = hello.role;
+  peer.pid = hello.pid;
+  if (hello.role == wire::Role::kTool) {
+    peer.welcomed = true;
+    return {};
+  }
+  if (hello.role != wire::Role::kDriver && hello.role != wire::Role::kWorker) {
+    return Status(Code::kCorrupt, "Hello names no known role");
+  }
+  const std::size_t wanted = hello.role == wire::Role::kDriver ? 2 : 1;
+  if (fds.size() != wanted) {
+    return Status(Code::kCorrupt, Cat("Hello came with ", fds.size(), " descriptors instead of ", wanted));
+  }
+  // Its size is sealed, or it could be cut under the mapping and end this process.
+  const int seals = fcntl(fds[0].get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Status(Code::kCorrupt, "a descriptor that should be a process's arena is something else");
+  }
+  Result<shm::Mapping> pins = shm::Mapping::Of(fds[0].get(), 0, shm::kChunksOffset, true);
+  if (!pins.ok()) return pins.status();
+  if (hello.role == wire::Role::kDriver && (hello.job.empty() || jobs_.contains(hello.job))) {
+    return Status(Code::kInvalid, "the job's id is empty or taken");
+  }
+  if (!peers_.Number(peer)) {
+    return Status(Code::kUnavailable,
+                  Cat("the node has ", kMaxProcesses - 1, " processes already; wait for some to end"));
+  }
+  peer.arena = std::move(fds[0]);
+  peer.pins = std::move(*pins);
+  peer.welcomed = true;
+  peer.job = peer.worker != nullptr ? peer.worker->job : hello.job;
+  area_.Reset(peer.process);
+  keeper_.ProcessJoined(peer.process, peer.pins.data() + shm::kPinBoardOffset);
+  if (hello.role == wire::Role::kDriver) AddJob(peer, hello, std::move(fds[1]));
+  return {};
+}
+
+void Daemon::OnClosed(Peer& peer, const Status& why) {
+  if (!why.ok()) {
+    std::fprintf(stderr, "mantad: the connection of process %u was closed: %s\n", peer.pid, why.message().c_str());
+  }
+  const bool was_private = peer.serial == private_peer_;
+  if (peer.process != kNoProcess) {
+    const Id job = peer.job;
+    ProcessGone(peer, Cat("driver ", peer.pid));
+    if (const auto it = jobs_.find(job); it != jobs_.end()) {
+      it->second.driver = kNoProcess;
+      it->second.goodbye = 0;
+      EndJob(it->second);
+    }
+  }
+  peers_.Remove(peer);
+  if (was_private) Shutdown();
+}
+
+void Daemon::ProcessGone(Peer& peer, const std::string& who) {
+  const ProcessId process = peer.process;
+  if (process == kNoProcess) return;
+  leases_.OwnerDied(process);
+  actors_.ProcessDied(process);
+  directory_.ProcessDied(process, who);
+  keeper_.ProcessDied(process, [this](const Id& id) { return directory_.Known(id); }, base::NowMicros());
+  finished_ += area_.bell(process).completed.load();
+  area_.Reset(process);
+}
+
+void Daemon::EndRound() {
+  bool again = false;
+  if (directory_.HasLettingGo()) {
+    directory_.BeginLettingGo();
+    loop_->Drain();
+    directory_.ApplyLettingGo([this](const std::vector<Id>& ids, const std::vector<Place>& places) {
+      std::vector<Id> objects;
+      std::vector<Place> at;
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (actors_.HandlesGone(ids[i])) continue;
+        objects.push_back(ids[i]);
+        at.push_back(places[i]);
+      }
+      if (!objects.empty()) keeper_.FreeObjects(objects, at, base::NowMicros());
+    });
+    again = directory_.HasLettingGo();
+  }
+  leases_.EndRound();
+  const std::int64_t due = keeper_.NextTick();
+  if (due != keeper_due_us_ || (due >= 0 && keeper_timer_ == 0)) {
+    loop_->Cancel(keeper_timer_);
+    keeper_timer_ = 0;
+    keeper_due_us_ = due;
+    if (due >= 0) {
+      keeper_timer_ = loop_->After(std::max<std::int64_t>(due - base::NowMicros(), 0), [this] {
+        keeper_timer_ = 0;
+        keeper_.Tick(base::NowMicros());
+      });
+    }
+  }
+  if (again || directory_.HasLettingGo()) loop_->After(0, [] {});
+}
+
+}  // namespace manta::node

@@ -1,0 +1,123 @@
+// Daemon is a node: it listens, welcomes processes and passes each message to whom it concerns.
+//
+//   Peers       who is connected              Leases     which worker serves which queue
+//   WorkerPool  processes of this node        Actors     dedicated workers and their callers
+//   Directory   objects that left their owner Keeper     the memory of large objects
+//
+// One thread, one loop, and no state outside these. A private daemon lives as long as its driver's
+// connection; any other until Shutdown (SIGTERM).
+//
+// A job is a driver and everything started for it. When the driver leaves (Goodbye) or dies, its
+// workers end: those that run something at once, idle ones after they flushed what they printed. What
+// serves a detached actor stays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/loop.h"
+#include "node/actors.h"
+#include "node/directory.h"
+#include "node/leases.h"
+#include "node/peers.h"
+#include "node/worker_pool.h"
+#include "shm/node_area.h"
+#include "store/keeper.h"
+
+namespace manta::node {
+
+struct Config {
+  std::string node = "n1";
+  std::string address;  // "@name" of an abstract Unix socket; empty: @manta-<uid>-<pid>
+  Resources total;
+  std::uint64_t store_bytes = 1ULL << 30;
+  std::string spill_folder;  // empty: none
+  std::uint64_t spill_limit = ~0ULL;
+  int private_fd = -1;      // connection of the one driver this daemon lives for
+  WorkerPool::Limits pool;  // `idle` is set from the CPUs
+};
+
+class Daemon {
+ public:
+  // Listens, or says why not (the address is taken, …).
+  static Result<std::unique_ptr<Daemon>> Create(Config config);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Until the driver of a private daemon leaves, or Shutdown.
+  void Run() { loop_->Run(); }
+  // Ends every job; then Run returns.
+  void Shutdown();
+
+  [[nodiscard]] base::Loop& loop() { return *loop_; }
+  [[nodiscard]] const std::string& address() const { return config_.address; }
+
+ private:
+  struct Job {
+    Id id;
+    ProcessId driver = kNoProcess;  // kNoProcess: gone, only detached actors are left
+    std::uint64_t goodbye = 0;      // call to answer when its workers are gone
+    bool ending = false;
+    bool leaving_scheduled = false;
+    base::Loop::TimerId timer = 0;
+  };
+
+  Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea area);
+
+  // daemon.cc: who is there
+  Status Listen();
+  void Accept();
+  void OnFrame(Peer& peer, wire::Frame& frame);
+  void OnClosed(Peer& peer, const Status& why);
+  void Hello(Peer& peer, wire::Frame& frame);
+  Status Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> fds);
+  void Refuse(Peer& peer, std::uint64_t call, const Status& why);
+  void ProcessGone(Peer& peer, const std::string& who);
+  void EndRound();
+
+  // messages.cc: what they say
+  void Dispatch(Peer& peer, wire::Frame& frame);
+  void SegmentRequest(Peer& peer, std::uint64_t call, const wire::SegmentRequest& message);
+  void OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message);
+  void Restore(Peer& peer, std::uint64_t call, const wire::Restore& message);
+  void KillWorker(Peer& peer, const wire::KillWorker& message);
+  void StatusRequest(Peer& peer, std::uint64_t call);
+
+  // jobs.cc: how a job ends
+  void AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable);
+  void WorkerDied(Worker& worker, const Failure& failure);
+  void EndJob(Job& job);
+  void CheckJob(const Id& id);
+  void JobGone(const Id& id);
+  void StopWhenSent(std::int64_t deadline_us);
+  // Does it run for the sake of a detached actor?
+  [[nodiscard]] bool Kept(const Worker& worker) const;
+  [[nodiscard]] bool IsRunning(const Worker& worker) const;
+  [[nodiscard]] bool JobIsEnding(const Id& id) const;
+
+  Config config_;
+  std::int64_t started_us_ = 0;
+  std::unique_ptr<base::Loop> loop_;
+  mutable shm::NodeArea area_;
+  Peers peers_;
+  WorkerPool pool_;
+  Leases leases_;
+  Directory directory_;
+  Actors actors_;
+  store::Keeper keeper_;
+  std::unordered_map<Id, Job> jobs_;
+  base::Fd listener_;
+  base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out
+  bool ending_ = false;
+  std::uint64_t private_peer_ = 0;  // its serial
+  std::uint64_t finished_ = 0;      // tasks of processes that are gone
+  base::Loop::TimerId keeper_timer_ = 0;
+  std::int64_t keeper_due_us_ = -1;
+};
+
+}  // namespace manta::node

@@ -1,0 +1,88 @@
+// Directory knows every object whose Ref has left its owner: what became of it, who waits for it, who
+// holds it. It frees an object when nobody does.
+//
+// Letting go is delayed. Drops, deaths and emptied containers are gathered, and applied only after
+// the loop has read everything that was sent before they were (see Order in wire/messages.h). A Hold
+// that comes after the same process's Drop takes that Drop back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "node/peers.h"
+#include "rules/references.h"
+#include "types/id.h"
+#include "types/place.h"
+#include "wire/messages.h"
+
+namespace manta::node {
+
+class Directory {
+ public:
+  // `unheld`: objects or actors that nobody holds any more; of objects also where they are.
+  using OnUnheld = std::function<void(const std::vector<Id>& ids, const std::vector<Place>& places)>;
+
+  explicit Directory(Peers& peers) : peers_(peers) {}
+
+  void Expect(Peer& peer, const wire::Expect& message);
+  void Publish(Peer& peer, const wire::Publish& message);
+  void Wait(Peer& peer, const wire::WaitObjects& message);
+  void Hold(Peer& peer, const wire::Hold& message);
+  void Drop(Peer& peer, const wire::Drop& message);
+
+  void HoldOne(const Id& id, ProcessId process);
+  // From now on `container` (an actor) holds these, until Empty.
+  void SetContained(const Id& container, const std::vector<Id>& ids) { references_.SetContained(container, ids); }
+  void Empty(const Id& container);
+  // The objects it owned and did not publish are lost; what it held is let go.
+  void ProcessDied(ProcessId process, const std::string& who);
+
+  // Is there something to let go? Then drain the loop between Begin and Apply.
+  [[nodiscard]] bool HasLettingGo() const { return !gathering_.empty(); }
+  void BeginLettingGo();
+  void ApplyLettingGo(const OnUnheld& unheld);
+
+  // May somebody still ask for it?
+  [[nodiscard]] bool Known(const Id& id) const { return objects_.contains(id) || references_.Known(id); }
+  // Does the process own or hold anything that others know of?
+  [[nodiscard]] bool Involved(ProcessId process) const;
+
+ private:
+  struct Object {
+    ProcessId owner = kNoProcess;
+    wire::Outcome outcome;
+    std::set<ProcessId> waiters;
+  };
+  struct HashPair {
+    std::size_t operator()(const std::pair<Id, ProcessId>& key) const noexcept {
+      return std::hash<Id>()(key.first) ^ Mix(key.second);
+    }
+  };
+  struct LettingGo {
+    std::unordered_set<std::pair<Id, ProcessId>, HashPair> drops;
+    std::vector<ProcessId> deaths;
+    std::vector<Id> emptied;
+
+    [[nodiscard]] bool empty() const { return drops.empty() && deaths.empty() && emptied.empty(); }
+  };
+
+  Object& Own(const Id& id, ProcessId owner);
+  void Disown(const Id& id, ProcessId owner);
+  void Tell(const Id& id, Object& object);
+  void Lose(const Id& id, Object& object, const std::string& why);
+
+  Peers& peers_;
+  rules::References references_;
+  std::unordered_map<Id, Object> objects_;
+  std::unordered_map<ProcessId, std::unordered_set<Id>> owned_;  // entries of objects_, by owner
+  std::unordered_map<ProcessId, std::unordered_set<Id>> waits_;  // ditto, by waiter
+  LettingGo gathering_;
+  LettingGo applying_;
+};
+
+}  // namespace manta::node

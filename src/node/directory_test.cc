@@ -1,0 +1,196 @@
+#include "node/directory.h"
+
+#include "node/test_node.h"
+
+namespace manta::node {
+namespace {
+
+const Id kObject{0x1111222233334444, 1};
+const Id kInner{0x5555666677778888, 1};
+
+class DirectoryTest : public NodeTest {
+ protected:
+  void SetUp() override {
+    Start(1);
+    owner_ = Driver(1);
+    other_ = Driver(2);
+  }
+  static wire::Publish Value(const Id& id, const std::string& bytes, std::vector<Id> contained = {}) {
+    wire::Publish message;
+    message.object = id;
+    message.outcome.bytes = bytes;
+    message.outcome.contained = std::move(contained);
+    return message;
+  }
+  [[nodiscard]] wire::WaitObjects WaitFor(const Id& id) const { return {{id}, {owner_->welcome.process}}; }
+  // All that anybody sent has been seen, and what nobody holds is gone.
+  void Settle() {
+    owner_->Settle();
+    other_->Settle();
+  }
+
+  std::unique_ptr<TestClient> owner_;
+  std::unique_ptr<TestClient> other_;
+};
+
+TEST_F(DirectoryTest, AnObjectThatIsThereIsAnsweredAtOnce) {
+  owner_->Send(Value(kObject, "seven"));
+  Settle();
+  other_->Send(WaitFor(kObject));
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->object, kObject);
+  EXPECT_TRUE(ready->outcome.ready);
+  EXPECT_EQ(ready->outcome.bytes, "seven");
+}
+
+TEST_F(DirectoryTest, AnExpectedObjectIsWaitedFor) {
+  owner_->Send(wire::Expect{{kObject}});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+  owner_->Send(Value(kObject, "late"));
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.bytes, "late");
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+}
+
+TEST_F(DirectoryTest, AWaitMayComeBeforeAnybodyAnnouncedTheObject) {
+  other_->Send(WaitFor(kObject));
+  Settle();
+  owner_->Send(Value(kObject, "x"));
+  EXPECT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, WhatADeadOwnerDidNotPublishIsLostByName) {
+  owner_->Send(wire::Expect{{kObject}});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  Settle();
+  owner_->Close();
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.failure.code, Code::kLost);
+  EXPECT_NE(ready->outcome.failure.message.find(ToString(kObject)), std::string::npos)
+      << ready->outcome.failure.message;
+}
+
+TEST_F(DirectoryTest, WhatADeadOwnerDidPublishStaysWhileSomebodyHoldsIt) {
+  owner_->Send(Value(kObject, "kept"));
+  other_->Send(wire::Hold{{kObject}, kNoProcess});
+  Settle();
+  const wire::WaitObjects wait = WaitFor(kObject);
+  owner_->Close();
+  for (int i = 0; i < 10; ++i) other_->Settle();
+  other_->Send(wait);
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.bytes, "kept");
+}
+
+TEST_F(DirectoryTest, WaitingForAnObjectOfAnUnknownOwnerFailsAtOnce) {
+  other_->Send(wire::WaitObjects{{kObject}, {4000}});
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.failure.code, Code::kLost);
+  other_->Send(wire::WaitObjects{{kObject}, {}});
+  EXPECT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, AnObjectNobodyHoldsIsForgotten) {
+  owner_->Send(Value(kObject, "x"));
+  owner_->Send(wire::Drop{{kObject}});
+  Settle();
+  // Not known any more: the owner is asked anew, and does not answer.
+  other_->Send(WaitFor(kObject));
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+}
+
+TEST_F(DirectoryTest, AHoldAlreadySentSavesTheObjectFromADropReadBeforeIt) {
+  owner_->Send(Value(kObject, "x"));
+  Settle();
+  // Both are in the sockets before the daemon looks; whichever it reads first, the object stays.
+  other_->Send(wire::Hold{{kObject}, kNoProcess});
+  owner_->Send(wire::Drop{{kObject}});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.bytes, "x");
+}
+
+TEST_F(DirectoryTest, AHoldAfterADropOfTheSameProcessCounts) {
+  owner_->Send(Value(kObject, "x"));
+  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Hold{{kObject}, kNoProcess});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  EXPECT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, AWorkerMayHoldOnBehalfOfItsOwner) {
+  other_->Send(Value(kObject, "x"));
+  other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
+  other_->Send(wire::Drop{{kObject}});
+  Settle();
+  owner_->Send(wire::WaitObjects{{kObject}, {other_->welcome.process}});
+  EXPECT_TRUE(owner_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, AnObjectHoldsWhatItContains) {
+  owner_->Send(Value(kInner, "inner"));
+  owner_->Send(Value(kObject, "outer", {kInner}));
+  owner_->Send(wire::Drop{{kInner}});
+  Settle();
+  other_->Send(WaitFor(kInner));
+  ASSERT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+  owner_->Send(wire::Drop{{kObject}});
+  Settle();
+  other_->Send(WaitFor(kInner));
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+}
+
+TEST_F(DirectoryTest, AStrangerCannotSayWhatAnothersObjectIs) {
+  owner_->Send(wire::Expect{{kObject}});
+  Settle();
+  other_->Send(Value(kObject, "forged"));
+  other_->Send(WaitFor(kObject));
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+}
+
+TEST_F(DirectoryTest, AFloodOfDropsOfUnknownThingsHarmsNobody) {
+  wire::Drop drop;
+  for (std::uint64_t i = 0; i < 1000; ++i) drop.objects.push_back(Id{i, i});
+  for (int i = 0; i < 10; ++i) other_->Send(drop);
+  owner_->Send(Value(kObject, "x"));
+  Settle();
+  other_->Send(WaitFor(kObject));
+  EXPECT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, SegmentsAreLentOpenedAndUnknownOnesAreAnError) {
+  owner_->Send(wire::SegmentRequest{1 << 20}, 5);
+  const std::optional<wire::Frame> lent = owner_->Await(wire::Kind::kSegmentLent);
+  ASSERT_TRUE(lent.has_value());
+  EXPECT_EQ(lent->fds.size(), 1U);
+  EXPECT_EQ(lent->call, 5U);
+  const wire::SegmentLent segment = *lent->As<wire::SegmentLent>();
+  other_->Send(wire::OpenSegment{segment.segment}, 6);
+  const std::optional<wire::Frame> opened = other_->Await(wire::Kind::kSegmentOpened);
+  ASSERT_TRUE(opened.has_value());
+  EXPECT_EQ(opened->fds.size(), 1U);
+  other_->Send(wire::OpenSegment{segment.segment + 100}, 7);
+  EXPECT_TRUE(other_->Await<wire::Failed>().has_value());
+  other_->Send(wire::Restore{kObject}, 8);
+  EXPECT_TRUE(other_->Await<wire::Failed>().has_value());
+  other_->Send(wire::SegmentReturn{77});
+  other_->Send(wire::FreeObjects{{kObject}, {}});
+  owner_->Send(wire::SegmentRequest{1ULL << 40}, 9);
+  const auto failed = owner_->Await<wire::Failed>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->failure.code, Code::kOutOfMemory) << failed->failure.message;
+}
+
+}  // namespace
+}  // namespace manta::node

@@ -1,0 +1,274 @@
+#include "node/leases.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "shm/arena.h"
+
+namespace manta::node {
+
+using rules::LeaseActions;
+using rules::LeaseKey;
+using rules::LeaseQueue;
+
+Leases::Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
+               const Resources& total)
+    : loop_(loop), peers_(peers), pool_(pool), area_(area), queue_(node, total) {}
+
+// ---- messages ----
+
+void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
+  const LeaseKey key{peer.process, message.request};
+  if (asked_.contains(key) || queue_.LeaseOf(key).has_value()) {
+    peer.connection->Close(Status(Code::kCorrupt, Cat("lease request ", message.request, " was made twice")));
+    return;
+  }
+  if (!shm::Arena::Valid(message.queue, 8) || !shm::Arena::Valid(message.lane, 8)) {
+    peer.connection->Send(wire::LeaseRefused{
+        message.request, Failure{Code::kInvalid, "a lease request names a queue or lane outside the arena", {}, {}}});
+    return;
+  }
+  asked_[key] = Ask{peer.job, message.queue, message.lane, {}};
+  LeaseActions actions;
+  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue},
+                                   base::NowMicros(), &actions);
+  if (!status.ok()) {
+    asked_.erase(key);
+    peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(status)});
+  }
+  Perform(std::move(actions));
+}
+
+void Leases::Cancel(Peer& peer, const wire::LeaseCancel& message) {
+  const LeaseKey key{peer.process, message.request};
+  LeaseActions actions;
+  if (queue_.Cancel(key, base::NowMicros(), &actions)) {
+    asked_.erase(key);
+    peer.connection->Send(wire::LeaseEnded{message.request});
+    Perform(std::move(actions));
+    return;
+  }
+  // Granted, but the owner does not know yet: its worker is still being forked.
+  const std::optional<std::uint64_t> lease = queue_.LeaseOf(key);
+  if (lease.has_value() && given_[*lease].worker == nullptr) Revoke(*lease);
+}
+
+void Leases::Return(Peer& peer, const wire::LeaseReturn& message) {
+  Worker* worker = peer.worker;
+  // One that was lost or taken meanwhile: the answer has crossed.
+  if (worker == nullptr || worker->lease != message.lease || message.lease == 0 || !worker->actor.empty()) return;
+  const auto it = given_.find(message.lease);
+  if (it == given_.end()) return;
+  const LeaseKey key = it->second.key;
+  area_.bell(peer.process).flags.fetch_and(~shm::Doorbell::kRevoke);
+  peers_.Send(key.owner, wire::LeaseEnded{key.request});
+  // The worker first: the end of this lease may be the beginning of another.
+  pool_.Release(*worker);
+  End(message.lease);
+}
+
+void Leases::Blocked(Peer& peer, const wire::Blocked& message) {
+  const Worker* worker = peer.worker;
+  if (worker == nullptr || worker->lease == 0 || (message.lease != 0 && message.lease != worker->lease)) return;
+  LeaseActions actions;
+  queue_.Block(worker->lease, base::NowMicros(), &actions);
+  Perform(std::move(actions));
+}
+
+void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& message) {
+  const Worker* worker = peer.worker;
+  const auto it = worker == nullptr ? given_.end() : given_.find(worker->lease);
+  if (it == given_.end() || (message.lease != 0 && message.lease != worker->lease)) {
+    peer.connection->Fail(call, Status(Code::kNotFound, "the process holds no such lease"));
+    return;
+  }
+  it->second.unblocking.emplace_back(peer.process, call);
+  LeaseActions actions;
+  queue_.Unblock(it->first, base::NowMicros(), &actions);
+  Perform(std::move(actions));
+}
+
+// ---- actors ----
+
+Status Leases::AddActor(const Id& actor, const Resources& need) {
+  const LeaseKey key{kNoProcess, next_actor_request_++};
+  asked_[key] = Ask{{}, 0, 0, actor};
+  actor_keys_[actor] = key;
+  LeaseActions actions;
+  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0}, base::NowMicros(), &actions);
+  if (!status.ok()) {
+    asked_.erase(key);
+    actor_keys_.erase(actor);
+  }
+  Perform(std::move(actions));
+  return status;
+}
+
+void Leases::CancelActor(const Id& actor) {
+  const auto it = actor_keys_.find(actor);
+  if (it == actor_keys_.end()) return;
+  LeaseActions actions;
+  queue_.Cancel(it->second, base::NowMicros(), &actions);
+  asked_.erase(it->second);
+  actor_keys_.erase(it);
+  Perform(std::move(actions));
+}
+
+void Leases::EndActor(std::uint64_t lease) { End(lease); }
+
+// ---- deaths ----
+
+void Leases::OwnerDied(ProcessId owner) {
+  LeaseActions actions;
+  queue_.OwnerDied(owner, base::NowMicros(), &actions);
+  std::erase_if(asked_, [&](const auto& entry) { return entry.first.owner == owner; });
+  std::vector<std::uint64_t> leases;
+  for (const auto& [lease, given] : given_) {
+    if (given.key.owner == owner) leases.push_back(lease);
+  }
+  Perform(std::move(actions));
+  for (const std::uint64_t lease : leases) Revoke(lease);
+}
+
+void Leases::WorkerDied(Worker& worker, const Failure& failure) {
+  const auto it = given_.find(worker.lease);
+  if (it == given_.end()) return;
+  const LeaseKey key = it->second.key;
+  if (worker.actor.empty()) peers_.Send(key.owner, wire::LeaseLost{key.request, worker.process(), failure});
+  const std::uint64_t lease = std::exchange(worker.lease, 0);
+  End(lease);
+}
+
+// ---- carrying out ----
+
+void Leases::Perform(LeaseActions actions) {
+  dirty_ = true;
+  for (const rules::LeaseAction& action : actions) {
+    if (const auto* grant = std::get_if<rules::Grant>(&action)) {
+      Give(*grant);
+    } else if (const auto* revoke = std::get_if<rules::Revoke>(&action)) {
+      Revoke(revoke->lease);
+    } else if (const auto* resume = std::get_if<rules::Resume>(&action)) {
+      const auto it = given_.find(resume->lease);
+      if (it == given_.end()) continue;
+      for (const auto& [process, call] : std::exchange(it->second.unblocking, {}))
+        peers_.Send(process, wire::Done{}, call);
+    }
+  }
+}
+
+void Leases::Give(const rules::Grant& grant) {
+  const auto ask = asked_.find(grant.key);
+  const LeaseQueue::Lease* lease = queue_.Find(grant.lease);
+  if (lease == nullptr) return;  // an earlier action of the same batch ended it
+  Given& given = given_[grant.lease];
+  given.key = grant.key;
+  given.gpus = grant.gpus;
+  given.with_gpus = lease->want.need.Get("GPU") > 0;
+  if (ask != asked_.end()) {
+    given.ask = ask->second;
+    asked_.erase(ask);
+  }
+  if (grant.key.owner == kNoProcess) {
+    const Id actor = given.ask.actor;
+    actor_keys_.erase(actor);
+    actor_granted_(actor, grant.lease, grant.gpus);
+    return;
+  }
+  const std::uint64_t number = grant.lease;
+  const std::uint64_t ticket =
+      pool_.Acquire(given.ask.job, [this, number](Worker* worker, const Status& why) { Serve(number, worker, why); });
+  // If there was no worker to be had, the lease is gone by now.
+  if (const auto it = given_.find(number); it != given_.end() && ticket != 0) it->second.acquiring = ticket;
+}
+
+void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
+  Given& given = given_[lease];
+  given.acquiring = 0;
+  const LeaseKey key = given.key;
+  if (worker == nullptr) {
+    peers_.Send(key.owner, wire::LeaseRefused{key.request, ToFailure(why)});
+    End(lease);
+    return;
+  }
+  const Peer* owner = peers_.Find(key.owner);
+  if (owner == nullptr) {
+    pool_.Release(*worker);
+    End(lease);
+    return;
+  }
+  given.worker = worker;
+  worker->lease = lease;
+  area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
+  worker->peer->connection->Send(
+      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.queue, given.ask.lane, given.with_gpus, given.gpus},
+      0, {owner->arena.get()});
+  owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid});
+}
+
+void Leases::Revoke(std::uint64_t lease) {
+  const auto it = given_.find(lease);
+  if (it == given_.end()) return;
+  if (it->second.worker != nullptr) {
+    shm::Doorbell& bell = area_.bell(it->second.worker->process());
+    bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
+    bell.Ring();
+    return;
+  }
+  if (it->second.acquiring == 0) return;  // an actor's
+  pool_.Cancel(it->second.ask.job, it->second.acquiring);
+  peers_.Send(it->second.key.owner, wire::LeaseEnded{it->second.key.request});
+  End(lease);
+}
+
+void Leases::End(std::uint64_t lease) {
+  for (const auto& [process, call] : given_[lease].unblocking) peers_.Send(process, wire::Done{}, call);
+  given_.erase(lease);
+  LeaseActions actions;
+  queue_.Return(lease, base::NowMicros(), &actions);
+  Perform(std::move(actions));
+}
+
+bool Leases::IsIdle(std::uint64_t lease) const {
+  const auto it = given_.find(lease);
+  return it != given_.end() && it->second.worker != nullptr &&
+         area_.bell(it->second.worker->process()).state.load(std::memory_order_acquire) == shm::Doorbell::kIdle;
+}
+
+void Leases::EndRound() {
+  const std::int64_t now = base::NowMicros();
+  if (dirty_) {
+    dirty_ = false;
+    LeaseActions actions;
+    queue_.Tick(now, [this](std::uint64_t lease) { return IsIdle(lease); }, &actions);
+    Perform(std::move(actions));
+    dirty_ = false;
+  }
+  const std::int64_t due = queue_.NextTick(now);
+  if (due == timer_due_us_ && (timer_ != 0 || due == LeaseQueue::kNever)) return;
+  loop_.Cancel(timer_);
+  timer_ = 0;
+  timer_due_us_ = due;
+  if (due == LeaseQueue::kNever) return;
+  timer_ = loop_.After(std::max<std::int64_t>(due - now, 0), [this] {
+    timer_ = 0;
+    dirty_ = true;
+  });
+}
+
+// ---- what is ----
+
+ProcessId Leases::OwnerOf(const Worker& worker) const {
+  const auto it = given_.find(worker.lease);
+  return it == given_.end() ? kNoProcess : it->second.key.owner;
+}
+
+Resources Leases::InUse() const {
+  Resources sum;
+  for (const auto& [lease, held] : queue_.leases()) {
+    if (held.want.actor || !IsIdle(lease)) sum.Add(held.held);
+  }
+  return sum;
+}
+
+}  // namespace manta::node

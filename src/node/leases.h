@@ -1,0 +1,103 @@
+// Leases carries out what rules::LeaseQueue decides: finds a worker for a granted request, tells owner
+// and worker, rings a worker that is to return its lease, and brings the time to the queue.
+//
+// An actor's need goes through the same queue; `actor_granted` says when it has its resources, and
+// from then on the actor is Actors' business.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/loop.h"
+#include "node/peers.h"
+#include "node/worker_pool.h"
+#include "rules/lease_queue.h"
+#include "shm/node_area.h"
+
+namespace manta::node {
+
+class Leases {
+ public:
+  using OnActorGranted =
+      std::function<void(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus)>;
+
+  Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
+         const Resources& total);
+  ~Leases() { loop_.Cancel(timer_); }
+  Leases(const Leases&) = delete;
+  Leases& operator=(const Leases&) = delete;
+
+  void OnActor(OnActorGranted granted) { actor_granted_ = std::move(granted); }
+
+  // Messages. A bad one ends the peer's connection.
+  void Request(Peer& peer, const wire::LeaseRequest& message);
+  void Cancel(Peer& peer, const wire::LeaseCancel& message);
+  void Return(Peer& peer, const wire::LeaseReturn& message);
+  void Blocked(Peer& peer, const wire::Blocked& message);
+  void Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& message);
+
+  // For actors.
+  [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
+  Status AddActor(const Id& actor, const Resources& need);
+  void CancelActor(const Id& actor);  // while it waits
+  void EndActor(std::uint64_t lease);
+
+  // What it asked for is forgotten; who serves it is asked to return.
+  void OwnerDied(ProcessId owner);
+  void WorkerDied(Worker& worker, const Failure& failure);
+
+  // At the end of each round of the loop: decides revocations, and sets the clock for the next look.
+  void EndRound();
+
+  // Whom the worker serves; kNoProcess: nobody, or it is an actor.
+  [[nodiscard]] ProcessId OwnerOf(const Worker& worker) const;
+  // By workers that run something now, and by actors.
+  [[nodiscard]] Resources InUse() const;
+  [[nodiscard]] const rules::LeaseQueue& queue() const { return queue_; }
+
+ private:
+  struct Ask {
+    Id job;
+    std::uint64_t queue = 0;
+    std::uint64_t lane = 0;
+    Id actor;
+  };
+  struct Given {
+    rules::LeaseKey key;
+    Ask ask;
+    bool with_gpus = false;
+    std::vector<std::uint32_t> gpus;
+    std::uint64_t acquiring = 0;  // ticket of the pool while there is no worker yet
+    Worker* worker = nullptr;
+    std::vector<std::pair<ProcessId, std::uint64_t>> unblocking;  // calls to answer
+  };
+
+  void Perform(rules::LeaseActions actions);
+  void Give(const rules::Grant& grant);
+  void Revoke(std::uint64_t lease);
+  void Serve(std::uint64_t lease, Worker* worker, const Status& why);
+  // Takes it out of the books. The worker, if any, is the caller's.
+  void End(std::uint64_t lease);
+  [[nodiscard]] bool IsIdle(std::uint64_t lease) const;
+
+  base::Loop& loop_;
+  Peers& peers_;
+  WorkerPool& pool_;
+  shm::NodeArea& area_;
+  rules::LeaseQueue queue_;
+  OnActorGranted actor_granted_;
+  std::map<rules::LeaseKey, Ask> asked_;
+  std::unordered_map<std::uint64_t, Given> given_;
+  std::unordered_map<Id, rules::LeaseKey> actor_keys_;  // of actors that wait
+  std::uint64_t next_actor_request_ = 1;
+  bool dirty_ = false;
+  base::Loop::TimerId timer_ = 0;
+  std::int64_t timer_due_us_ = rules::LeaseQueue::kNever;
+};
+
+}  // namespace manta::node

@@ -1,0 +1,187 @@
+// What each message of a welcomed process does: most go to one of the daemon's parts.
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/clock.h"
+#include "node/daemon.h"
+
+namespace manta::node {
+namespace {
+
+// Decodes, then handles; a message that does not decode ends the connection.
+template <typename M, typename Handle>
+void On(Peer& peer, const wire::Frame& frame, const Handle& handle) {
+  const Result<M> message = frame.As<M>();
+  if (!message.ok()) return peer.connection->Close(message.status());
+  handle(message.value());
+}
+
+constexpr std::int64_t kStackUs = 200'000;  // for a worker to print its stack
+
+}  // namespace
+
+void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
+  using wire::Kind;
+  const std::uint64_t call = frame.call;
+  if (frame.kind == Kind::kStatus) return StatusRequest(peer, call);
+  if (peer.role == wire::Role::kTool) {
+    return peer.connection->Close(Status(Code::kCorrupt, "a tool may only ask for the status"));
+  }
+  switch (frame.kind) {
+    case Kind::kGoodbye: {
+      const auto it = jobs_.find(peer.job);
+      if (peer.role != wire::Role::kDriver || it == jobs_.end()) break;
+      it->second.goodbye = call;
+      EndJob(it->second);
+      if (peer.serial == private_peer_) Shutdown();
+      return;
+    }
+
+    case Kind::kLeaseRequest:
+      return On<wire::LeaseRequest>(peer, frame, [&](const auto& message) {
+        if (!JobIsEnding(peer.job)) return leases_.Request(peer, message);
+        peer.connection->Send(
+            wire::LeaseRefused{message.request, Failure{Code::kUnavailable, "the job has ended", {}, {}}});
+      });
+    case Kind::kLeaseCancel:
+      return On<wire::LeaseCancel>(peer, frame, [&](const auto& message) { leases_.Cancel(peer, message); });
+    case Kind::kLeaseReturn:
+      return On<wire::LeaseReturn>(peer, frame, [&](const auto& message) { leases_.Return(peer, message); });
+    case Kind::kBlocked:
+      return On<wire::Blocked>(peer, frame, [&](const auto& message) { leases_.Blocked(peer, message); });
+    case Kind::kUnblock:
+      return On<wire::Unblock>(peer, frame, [&](const auto& message) { leases_.Unblock(peer, call, message); });
+    case Kind::kKillWorker:
+      return On<wire::KillWorker>(peer, frame, [&](const auto& message) { KillWorker(peer, message); });
+
+    case Kind::kCreateActor:
+      return On<wire::CreateActor>(peer, frame, [&](const auto& message) {
+        if (!JobIsEnding(peer.job)) return actors_.Create(peer, call, message);
+        peer.connection->Fail(call, Status(Code::kUnavailable, "the job has ended"));
+      });
+    case Kind::kActorReady:
+      return On<wire::ActorReady>(peer, frame, [&](const auto& message) { actors_.Ready(peer, message); });
+    case Kind::kActorFailed:
+      return On<wire::ActorFailed>(peer, frame, [&](const auto& message) { actors_.Failed(peer, message); });
+    case Kind::kAttachActor:
+      return On<wire::AttachActor>(peer, frame, [&](const auto& message) { actors_.Attach(peer, message); });
+    case Kind::kKillActor:
+      return On<wire::KillActor>(peer, frame, [&](const auto& message) { actors_.Kill(peer, message); });
+    case Kind::kFindActor:
+      return On<wire::FindActor>(peer, frame, [&](const auto& message) { actors_.Find(peer, call, message); });
+
+    case Kind::kExpect:
+      return On<wire::Expect>(peer, frame, [&](const auto& message) { directory_.Expect(peer, message); });
+    case Kind::kPublish:
+      return On<wire::Publish>(peer, frame, [&](const auto& message) { directory_.Publish(peer, message); });
+    case Kind::kWaitObjects:
+      return On<wire::WaitObjects>(peer, frame, [&](const auto& message) { directory_.Wait(peer, message); });
+    case Kind::kHold:
+      return On<wire::Hold>(peer, frame, [&](const auto& message) { directory_.Hold(peer, message); });
+    case Kind::kDrop:
+      return On<wire::Drop>(peer, frame, [&](const auto& message) { directory_.Drop(peer, message); });
+
+    case Kind::kSegmentRequest:
+      return On<wire::SegmentRequest>(peer, frame, [&](const auto& message) { SegmentRequest(peer, call, message); });
+    case Kind::kOpenSegment:
+      return On<wire::OpenSegment>(peer, frame, [&](const auto& message) { OpenSegment(peer, call, message); });
+    case Kind::kRestore:
+      return On<wire::Restore>(peer, frame, [&](const auto& message) { Restore(peer, call, message); });
+    case Kind::kFreeObjects:
+      return On<wire::FreeObjects>(peer, frame, [&](wire::FreeObjects message) {
+        message.places.resize(message.objects.size());
+        keeper_.FreeObjects(message.objects, message.places, base::NowMicros());
+      });
+    case Kind::kSegmentReturn:
+      return On<wire::SegmentReturn>(peer, frame, [&](const auto& message) {
+        keeper_.SegmentReturn(peer.process, message.segment, base::NowMicros());
+      });
+    default:
+      break;
+  }
+  peer.connection->Close(
+      Status(Code::kCorrupt, Cat("message ", static_cast<int>(frame.kind), " is not for the daemon")));
+}
+
+void Daemon::SegmentRequest(Peer& peer, std::uint64_t call, const wire::SegmentRequest& message) {
+  // The answer may come much later; the process may be gone by then.
+  keeper_.SegmentRequest(peer.process, message.bytes, base::NowMicros(),
+                         [this, call, process = peer.process](const Result<store::Keeper::Loan>& loan) {
+                           if (!loan.ok()) {
+                             peers_.Send(process, wire::Failed{ToFailure(loan.status())}, call);
+                             return;
+                           }
+                           const store::Keeper::Loan& lent = loan.value();
+                           peers_.Send(process, wire::SegmentLent{lent.segment, lent.bytes, lent.whole}, call,
+                                       {lent.fd});
+                         });
+}
+
+void Daemon::OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message) {
+  const Result<store::Keeper::Opened> opened = keeper_.OpenSegment(message.segment);
+  if (!opened.ok()) return peer.connection->Fail(call, opened.status());
+  peer.connection->Send(wire::SegmentOpened{opened.value().segment, opened.value().bytes}, call,
+                        {opened.value().fd.get()});
+}
+
+void Daemon::Restore(Peer& peer, std::uint64_t call, const wire::Restore& message) {
+  keeper_.Restore(peer.process, message.object, base::NowMicros(),
+                  [this, call, process = peer.process](const Result<Place>& place) {
+                    if (place.ok()) {
+                      peers_.Send(process, wire::Restored{place.value()}, call);
+                    } else {
+                      peers_.Send(process, wire::Failed{ToFailure(place.status())}, call);
+                    }
+                  });
+}
+
+void Daemon::KillWorker(Peer& peer, const wire::KillWorker& message) {
+  Worker* worker = pool_.FindByProcess(message.worker);
+  if (worker == nullptr || worker->job != peer.job) return;
+  if (worker->actor.empty() && leases_.OwnerOf(*worker) != peer.process) return;  // serves somebody else by now
+  if (!message.stack) return pool_.Kill(*worker, message.failure);
+  if (worker->kill_failure.ok()) worker->kill_failure = message.failure;
+  pool_.Signal(*worker, SIGQUIT);
+  loop_->After(kStackUs, [this, process = message.worker, failure = message.failure] {
+    if (Worker* late = pool_.FindByProcess(process); late != nullptr) pool_.Kill(*late, failure);
+  });
+}
+
+void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
+  wire::StatusReply reply;
+  reply.node = config_.node;
+  reply.pid = static_cast<std::uint32_t>(getpid());
+  reply.uptime_seconds = static_cast<double>(base::NowMicros() - started_us_) / 1e6;
+  reply.total = config_.total;
+  reply.in_use = leases_.InUse();
+  reply.actors = static_cast<std::uint32_t>(actors_.living());
+  reply.tasks_finished = finished_;
+  std::uint64_t unfinished = 0;
+  for (const auto& [serial, other] : peers_.all()) {
+    if (other->process == kNoProcess) continue;
+    if (other->worker == nullptr) {
+      ++reply.drivers;
+    } else {
+      ++reply.workers;
+      if (IsRunning(*other->worker)) {
+        ++reply.workers_busy;
+        if (other->worker->actor.empty()) ++reply.tasks_running;
+      }
+    }
+    const shm::Doorbell& bell = area_.bell(other->process);
+    const std::uint64_t completed = bell.completed.load();
+    const std::uint64_t submitted = bell.submitted.load();
+    reply.tasks_finished += completed;
+    if (submitted > completed) unfinished += submitted - completed;
+  }
+  reply.tasks_queued = unfinished > reply.tasks_running ? unfinished - reply.tasks_running : 0;
+  const store::KeeperStats store = keeper_.stats();
+  reply.store_bytes = store.capacity;
+  reply.store_used = store.used;
+  reply.store_objects = store.objects;
+  reply.store_spilled = store.spilled;
+  peer.connection->Send(reply, call);
+}
+
+}  // namespace manta::node

@@ -1,0 +1,46 @@
+#include "node/peers.h"
+
+namespace manta::node {
+
+Result<Peer*> Peers::Add(base::Fd socket, OnFrame on_frame, OnClose on_close) {
+  auto peer = std::make_unique<Peer>();
+  Peer* raw = peer.get();
+  raw->serial = next_serial_++;
+  raw->connection = std::make_unique<Connection>(
+      loop_, std::move(socket), [raw, on_frame = std::move(on_frame)](wire::Frame& frame) { on_frame(*raw, frame); },
+      [raw, on_close = std::move(on_close)](const Status& why) { on_close(*raw, why); });
+  if (Status status = raw->connection->Start(); !status.ok()) return status;
+  peers_.emplace(raw->serial, std::move(peer));
+  return raw;
+}
+
+void Peers::Remove(Peer& peer) {
+  if (peer.process != kNoProcess) {
+    processes_.erase(peer.process);
+    free_.push_back(peer.process);
+  }
+  peers_.erase(peer.serial);
+}
+
+bool Peers::Number(Peer& peer) {
+  ProcessId process = kNoProcess;
+  if (next_slot_ < kMaxProcesses) {
+    process = next_slot_++;
+  } else if (!free_.empty()) {
+    // The same slot, told apart by the bits above it. After 2^20 users of a slot they start again.
+    process = free_.front() + kMaxProcesses;
+    free_.pop_front();
+  } else {
+    return false;
+  }
+  peer.process = process;
+  processes_[process] = &peer;
+  return true;
+}
+
+Peer* Peers::Find(ProcessId process) const {
+  const auto it = processes_.find(process);
+  return it == processes_.end() ? nullptr : it->second;
+}
+
+}  // namespace manta::node

@@ -1,0 +1,181 @@
+#include "node/status.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "wire/frame.h"
+
+namespace manta::node {
+namespace {
+
+constexpr std::int64_t kPatienceUs = 2'000'000;
+
+Status SendFrame(int socket, const std::string& bytes) {
+  return wire::SendAll(socket, std::as_bytes(std::span(bytes)), {});
+}
+
+Result<wire::Frame> NextAnswer(int socket, wire::FrameReader* reader, std::int64_t deadline_us) {
+  for (;;) {
+    wire::Frame frame;
+    const Result<bool> next = reader->Next(&frame);
+    if (!next.ok()) return next.status();
+    if (next.value()) return frame;
+    std::array<std::byte, 4096> buffer{};
+    std::vector<base::Fd> fds;
+    std::size_t count = 0;
+    bool would_block = false;
+    const Status status = wire::Receive(socket, buffer, &count, &fds, &would_block);
+    if (!status.ok()) return status;
+    if (would_block || base::NowMicros() > deadline_us)
+      return Status(Code::kTimedOut, "the daemon did not answer within 2 s");
+    if (count == 0) return Status(Code::kUnavailable, "the daemon closed the connection");
+    reader->Add(std::span(buffer).first(count), std::move(fds));
+  }
+}
+
+template <typename M>
+Result<M> Expect(const Result<wire::Frame>& answer) {
+  if (!answer.ok()) return answer.status();
+  if (answer.value().kind == wire::Kind::kFailed) {
+    const Result<wire::Failed> failed = answer.value().As<wire::Failed>();
+    return failed.ok() ? Status(failed.value().failure.code, failed.value().failure.message) : failed.status();
+  }
+  return answer.value().As<M>();
+}
+
+std::string Amount(std::int64_t units) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(units) / kUnit);
+  return text;
+}
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string JsonResources(const Resources& resources) {
+  std::string out = "{";
+  for (const auto& [name, amount] : resources.amounts()) {
+    if (out.size() > 1) out += ", ";
+    out += Quoted(name) + ": " + Amount(amount);
+  }
+  return out + "}";
+}
+
+}  // namespace
+
+std::vector<std::string> FindClusters() {
+  const std::string prefix = Cat("@manta-", getuid(), "-");
+  std::set<std::string> found;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    // Num RefCount Protocol Flags Type St Inode Path; flag 10000 says that it listens.
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags, type, state, inode, path;
+    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
+    if (flags == "00010000" && path.rfind(prefix, 0) == 0) found.insert(path);
+  }
+  return {found.begin(), found.end()};
+}
+
+Result<wire::StatusReply> AskStatus(const std::string& address) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (address.size() < 2 || address[0] != '@' || address.size() > sizeof name.sun_path) {
+    return Status(Code::kInvalid, Cat("'", address, "' is no address of a node; it looks like @manta-1000-4711"));
+  }
+  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
+  const base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
+  timeval patience{kPatienceUs / 1000000, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    return Status(Code::kUnavailable, Cat("no node listens at ", address, ": ", std::strerror(errno)));
+  }
+  const std::int64_t deadline = base::NowMicros() + kPatienceUs;
+  wire::Hello hello;
+  hello.role = wire::Role::kTool;
+  hello.pid = static_cast<std::uint32_t>(getpid());
+  wire::FrameReader reader;
+  if (Status status = SendFrame(socket.get(), wire::EncodeFrame(hello, 1)); !status.ok()) return status;
+  if (Result<wire::Welcome> welcome = Expect<wire::Welcome>(NextAnswer(socket.get(), &reader, deadline));
+      !welcome.ok()) {
+    return welcome.status();
+  }
+  if (Status status = SendFrame(socket.get(), wire::EncodeFrame(wire::StatusRequest{}, 2)); !status.ok()) return status;
+  return Expect<wire::StatusReply>(NextAnswer(socket.get(), &reader, deadline));
+}
+
+std::string StatusTable(const std::vector<NodeStatus>& nodes) {
+  std::ostringstream out;
+  for (const NodeStatus& node : nodes) {
+    const wire::StatusReply& reply = node.reply;
+    char uptime[32];
+    std::snprintf(uptime, sizeof uptime, "%.1f s", reply.uptime_seconds);
+    out << "node " << reply.node << "  " << node.address << "  pid " << reply.pid << "  up " << uptime << "\n";
+    out << "  resources   ";
+    bool first = true;
+    for (const auto& [name, total] : reply.total.amounts()) {
+      out << (first ? "" : ", ") << name << " " << Amount(reply.in_use.Get(name)) << " of " << Amount(total)
+          << " in use";
+      first = false;
+    }
+    out << (first ? "none" : "") << "\n";
+    out << "  processes   " << reply.drivers << " drivers, " << reply.workers << " workers (" << reply.workers_busy
+        << " busy), " << reply.actors << " actors\n";
+    out << "  tasks       " << reply.tasks_queued << " queued, " << reply.tasks_running << " running, "
+        << reply.tasks_finished << " finished\n";
+    out << "  store       " << Bytes(reply.store_used) << " of " << Bytes(reply.store_bytes) << " in "
+        << reply.store_objects << " objects, " << Bytes(reply.store_spilled) << " spilled\n";
+  }
+  return out.str();
+}
+
+std::string StatusJson(const std::vector<NodeStatus>& nodes) {
+  std::ostringstream out;
+  out << "[";
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const wire::StatusReply& reply = nodes[i].reply;
+    out << (i == 0 ? "\n" : ",\n");
+    out << "  {\"node\": " << Quoted(reply.node) << ", \"address\": " << Quoted(nodes[i].address)
+        << ", \"pid\": " << reply.pid << ", \"uptime_seconds\": " << reply.uptime_seconds
+        << ", \"resources_total\": " << JsonResources(reply.total)
+        << ", \"resources_in_use\": " << JsonResources(reply.in_use) << ", \"drivers\": " << reply.drivers
+        << ", \"workers\": " << reply.workers << ", \"workers_busy\": " << reply.workers_busy
+        << ", \"actors\": " << reply.actors << ", \"tasks_queued\": " << reply.tasks_queued
+        << ", \"tasks_running\": " << reply.tasks_running << ", \"tasks_finished\": " << reply.tasks_finished
+        << ", \"store_bytes\": " << reply.store_bytes << ", \"store_used\": " << reply.store_used
+        << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled << "}";
+  }
+  out << "\n]\n";
+  return out.str();
+}
+
+}  // namespace manta::node

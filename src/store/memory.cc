@@ -1,0 +1,127 @@
+#include "store/memory.h"
+
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "shm/mapping.h"
+#include "store/segment.h"
+
+namespace manta::store {
+namespace {
+
+// A tmpfs that is mounted nowhere: reachable through this descriptor alone.
+base::Fd MountHuge() {
+  const base::Fd context(static_cast<int>(syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC)));
+  if (!context.valid()) return {};
+  const auto set = [&](const char* key, const char* value) {
+    return syscall(SYS_fsconfig, context.get(), FSCONFIG_SET_STRING, key, value, 0) == 0;
+  };
+  // The keeper counts bytes itself; a limit here would only turn a mistake of ours into SIGBUS.
+  if (!set("size", "0") || !set("huge", "always") || !set("mode", "0700")) return {};
+  if (syscall(SYS_fsconfig, context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return {};
+  return base::Fd(static_cast<int>(
+      syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)));
+}
+
+base::Fd Nameless(int folder) {
+  base::Fd fd(openat(folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (fd.valid()) return fd;
+  fd.Reset(openat(folder, "segment", O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (fd.valid()) unlinkat(folder, "segment", 0);
+  return fd;
+}
+
+// "memory.max" holds a number or "max".
+bool ReadNumber(const std::string& path, std::uint64_t* number) {
+  std::ifstream in(path);
+  return static_cast<bool>(in >> *number);
+}
+
+// Pages of files count as used by a control group, but go when they are in the way.
+std::uint64_t CachedFiles(const std::string& folder) {
+  std::ifstream in(folder + "/memory.stat");
+  std::uint64_t sum = 0;
+  std::uint64_t bytes = 0;
+  for (std::string key; in >> key >> bytes;) {
+    if (key == "active_file" || key == "inactive_file") sum += bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+SegmentMemory::SegmentMemory(bool huge) {
+  if (!huge) return;
+  mount_ = MountHuge();
+  if (mount_.valid() && !Nameless(mount_.get()).valid()) mount_.Reset(-1);  // may mount, but not use it
+}
+
+Result<base::Fd> SegmentMemory::Make(std::uint64_t bytes) const {
+  // A smaller file would still take a huge page, which nobody counted.
+  if (!mount_.valid() || bytes % kHugePage != 0) return shm::MakeMemory("manta-segment", bytes);
+  base::Fd fd = Nameless(mount_.get());
+  if (!fd.valid()) {
+    return Status(errno == EMFILE || errno == ENFILE ? Code::kIo : Code::kOutOfMemory,
+                  Cat("cannot make a segment of ", Bytes(bytes), ": ", std::strerror(errno),
+                      errno == EMFILE ? "; raise `ulimit -n`" : ""));
+  }
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return Status(Code::kOutOfMemory, Cat("cannot size a segment to ", Bytes(bytes), ": ", std::strerror(errno)));
+  }
+  return fd;
+}
+
+Result<base::Fd> SegmentMemory::ReadOnly(int fd) {
+  base::Fd reopened(open(Cat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!reopened.valid()) {
+    return Status(Code::kIo, Cat("cannot open a segment for reading: ", std::strerror(errno),
+                                 errno == EMFILE ? "; raise `ulimit -n`" : "; is /proc mounted?"));
+  }
+  return reopened;
+}
+
+void SegmentMemory::GiveBack(int fd, std::uint64_t bytes) {
+  if (bytes <= kPage) return;
+  // Failing leaves the pages to the last process that unmaps them.
+  (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kPage),
+                  static_cast<off_t>(bytes - kPage));
+}
+
+std::uint64_t AvailableMemory() {
+  std::uint64_t available = ~0ULL;
+  std::ifstream info("/proc/meminfo");
+  for (std::string key; info >> key;) {
+    if (key == "MemAvailable:") {
+      std::uint64_t kib = 0;
+      if (info >> kib) available = kib * 1024;
+      break;
+    }
+    info.ignore(256, '\n');
+  }
+  // The control group this process is in, and those above it, may allow less.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (line.rfind("0::", 0) != 0) continue;
+    for (std::string path = line.substr(3); !path.empty(); path = path.substr(0, path.rfind('/'))) {
+      const std::string folder = "/sys/fs/cgroup" + (path == "/" ? std::string() : path);
+      std::uint64_t limit = 0;
+      std::uint64_t current = 0;
+      if (ReadNumber(folder + "/memory.max", &limit) && ReadNumber(folder + "/memory.current", &current)) {
+        current -= std::min(current, CachedFiles(folder));
+        available = std::min(available, limit > current ? limit - current : 0);
+      }
+      if (path == "/") break;
+    }
+  }
+  return available;
+}
+
+}  // namespace manta::store

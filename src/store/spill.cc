@@ -1,0 +1,91 @@
+#include "store/spill.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "types/text.h"
+
+namespace manta::store {
+namespace {
+constexpr std::uint64_t kFileBytes = 1ULL << 30;  // a new file after this many
+constexpr std::uint64_t kStep = 64ULL << 20;      // of one write or read
+constexpr std::uint64_t kBlock = 4096;            // what a hole is rounded to; pieces start at one
+std::uint64_t RoundUp(std::uint64_t value) { return (value + kBlock - 1) / kBlock * kBlock; }
+}  // namespace
+
+Status SpillFiles::Open() {
+  if (current_ != nullptr && current_->end < kFileBytes) return {};
+  base::Fd fd(open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    std::string name = folder_ + "/manta-spill-XXXXXX";
+    fd.Reset(mkostemp(name.data(), O_CLOEXEC));
+    if (fd.valid()) unlink(name.c_str());
+  }
+  if (!fd.valid()) {
+    return {Code::kIo,
+            Cat("cannot make a spill file in '", folder_, "': ", std::strerror(errno),
+                errno == EMFILE ? "; raise `ulimit -n`" : "; set Config::spill_folder to a writable folder")};
+  }
+  current_ = std::make_shared<File>();
+  current_->fd = std::move(fd);
+  return {};
+}
+
+Result<SpillFiles::Piece> SpillFiles::Write(const std::byte* data, std::uint64_t length) {
+  if (!enabled()) return Status(Code::kIo, "spilling is off; set Config::spill_folder");
+  if (length > limit_ || bytes_ > limit_ - length) {
+    return Status(Code::kIo, Cat("cannot spill ", Bytes(length), " to '", folder_, "': ", Bytes(bytes_), " of ",
+                                 Bytes(limit_), " allowed are on disk already; raise Config::spill_bytes"));
+  }
+  if (Status opened = Open(); !opened.ok()) return opened;
+  Piece piece{current_, current_->end, length};
+  for (std::uint64_t done = 0; done < length;) {
+    const ssize_t wrote = pwrite(current_->fd.get(), data + done, std::min(kStep, length - done),
+                                 static_cast<off_t>(piece.offset + done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) {
+      const int error = wrote < 0 ? errno : ENOSPC;
+      (void)ftruncate(current_->fd.get(), static_cast<off_t>(piece.offset));  // what was written of it
+      return Status(Code::kIo,
+                    Cat("cannot spill ", Bytes(length), " to '", folder_, "': ", std::strerror(error),
+                        error == ENOSPC ? "; free disk space or set Config::spill_folder to a larger disk" : ""));
+    }
+    done += static_cast<std::uint64_t>(wrote);
+  }
+  current_->end = RoundUp(piece.offset + length);
+  bytes_ += length;
+  return piece;
+}
+
+Status SpillFiles::Read(const Piece& piece, std::byte* data) {
+  for (std::uint64_t done = 0; done < piece.length;) {
+    const ssize_t got = pread(piece.file->fd.get(), data + done, std::min(kStep, piece.length - done),
+                              static_cast<off_t>(piece.offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      return {Code::kIo, Cat("cannot read ", Bytes(piece.length), " back from a spill file: ",
+                             got < 0 ? std::strerror(errno) : "it is shorter than it was")};
+    }
+    done += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+void SpillFiles::Drop(Piece& piece) {
+  if (piece.file == nullptr) return;
+  bytes_ -= piece.length;
+  if (piece.file.use_count() > 1 && piece.length > 0) {
+    (void)fallocate(piece.file->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(piece.offset),
+                    static_cast<off_t>(RoundUp(piece.length)));
+  }
+  piece = Piece{};
+  if (bytes_ == 0) current_.reset();
+}
+
+}  // namespace manta::store

@@ -1,0 +1,364 @@
+#include "worker/execution.h"
+
+#include <cxxabi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/program.h"
+#include "owner/named.h"
+#include "worker/output.h"
+#include "worker/stack.h"
+
+namespace manta::worker {
+namespace {
+
+thread_local Execution* t_current = nullptr;
+
+std::string Demangled(const char* name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string out = status == 0 ? text : name;
+  std::free(text);
+  return out;
+}
+
+// Labels live for ever: output keeps pointers to them.
+const std::string* Interned(std::string text) {
+  static std::mutex mutex;
+  static auto* labels = new std::unordered_map<std::string, std::unique_ptr<std::string>>();
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<std::string>& slot = (*labels)[text];
+  if (slot == nullptr) slot = std::make_unique<std::string>(std::move(text));
+  return slot.get();
+}
+
+const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name, std::uint64_t address, ActorSelf* actor) {
+  if (!name.empty()) return Interned(std::string(name));
+  struct Last {
+    std::uint64_t address = 0;
+    const std::string* label = nullptr;
+  };
+  thread_local Last last;
+  if (last.label != nullptr && last.address == address) return last.label;
+  std::string text;
+  if ((header.flags & shm::SpecHeader::kStableName) != 0) {
+    const owner::NamedCode::Code* code = owner::NamedCode::Get().Find(header.target);
+    if (code != nullptr) text = code->name;
+  }
+  if (text.empty()) text = FunctionName(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  if (actor != nullptr && (header.flags & shm::SpecHeader::kVirtual) != 0) text = actor->class_name + " (virtual method)";
+  last = {address, Interned(std::move(text))};
+  return last.label;
+}
+
+std::uint64_t DigestOf(std::uint64_t hash, std::span<const std::byte> bytes) {
+  std::size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, 8);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  for (; i < bytes.size(); ++i) hash = (hash ^ static_cast<std::uint64_t>(bytes[i])) * 0x100000001b3ULL;
+  return hash;
+}
+
+}  // namespace
+
+Execution* Execution::Current() { return t_current; }
+
+Execution::~Execution() {
+  if (open_ && stored_) owner_.store().Abort(room_);
+}
+
+bool Execution::cancel_requested() const {
+  if (served_ == nullptr) return outer_ != nullptr && outer_->cancel_requested();
+  return const_cast<Served*>(served_)->lane.memory().cancel.load(std::memory_order_acquire) ==
+         shm::TaskToken(header_.entry, header_.generation);
+}
+
+Status Execution::Open(const std::byte* spec, std::uint64_t available, internal::Trampoline* trampoline) {
+  Result<shm::SpecReader> reader = shm::SpecReader::Open(spec, available);
+  if (!reader.ok()) return reader.status();
+  reader_ = *reader;
+  header_ = reader_.header();
+  const base::Module* module = base::ModuleByHash(header_.module);
+  if (module == nullptr) {
+    return Status(Code::kNotFound,
+                  "the task's code is in a library that this worker has not loaded: link the program with it, "
+                  "or call dlopen in a static before main");
+  }
+  std::uint64_t trampoline_at = module->base + header_.trampoline;
+  if ((header_.flags & shm::SpecHeader::kStableName) != 0) {
+    const owner::NamedCode::Code* code = owner::NamedCode::Get().Find(header_.target);
+    if (code == nullptr) return Status(Code::kNotFound, "this program has no function of that MANTA_REMOTE name");
+    trampoline_at = reinterpret_cast<std::uint64_t>(code->trampoline);
+    target = code->target;
+  } else if ((header_.flags & shm::SpecHeader::kVirtual) != 0) {
+    target = header_.target;
+  } else if ((header_.flags & shm::SpecHeader::kNoTarget) == 0) {
+    const base::Module* home = header_.target_module == header_.module ? module : base::ModuleByHash(header_.target_module);
+    if (home == nullptr) return Status(Code::kNotFound, "the task's function is in a library that this worker has not loaded");
+    target = home->base + header_.target;
+  }
+  adjust = header_.adjust;
+  if (trampoline_at < module->base || trampoline_at >= module->end) {
+    if ((header_.flags & shm::SpecHeader::kStableName) == 0) return Status(Code::kCorrupt, "a task's code lies outside its library");
+  }
+  *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);  // NOLINT(performance-no-int-to-ptr)
+  const bool own = (header_.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
+  label_ = LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
+  return {};
+}
+
+std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
+  auto failure = std::make_unique<Failure>();
+  failure->code = Code::kTaskFailed;
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  failure->type = type == nullptr ? "an exception" : Demangled(type->name());
+  try {
+    throw;
+  } catch (const CancelledError& error) {
+    failure->code = Code::kCancelled;
+    failure->cause = error.what();
+  } catch (const std::exception& error) {
+    failure->cause = error.what();
+  } catch (const char* text) {
+    failure->cause = text;
+  } catch (const std::string& text) {
+    failure->cause = text;
+  } catch (...) {
+    failure->cause = "(not a std::exception)";
+  }
+  if (header_.match != 0) {
+    const base::Module* module = base::ModuleByHash(header_.module);
+    using Match = bool (*)();
+    *retryable = reinterpret_cast<Match>(module->base + header_.match)();  // NOLINT(performance-no-int-to-ptr)
+  }
+  failure->message = Cat(constructing_ ? "the constructor of actor " : "task ", *label_, " (", ToString(header_.id),
+                         ") failed in worker ", getpid(), ": ", failure->type, ": ", failure->cause);
+  const std::string stack = DescribeThrow();
+  if (!stack.empty()) failure->message += "\nthrown at\n" + stack;
+  return failure;
+}
+
+std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool* retryable) {
+  owner::Caller& caller = owner::ThisCaller();
+  const owner::Caller before = caller;
+  owner::Caller inner;
+  inner.parent = header_.id;
+  inner.session = owner_.session();
+  if (served_ != nullptr) {
+    inner.need = &served_->need;
+    inner.lease = served_->lease;
+    inner.can_block = served_->lease != 0 ? !served_->need.empty() : (actor_ != nullptr && actor_->serial && !served_->need.empty());
+  } else {
+    inner.need = before.need;
+    inner.lease = before.lease;
+    inner.can_block = before.can_block;
+  }
+  caller = inner;
+  outer_ = t_current;
+  t_current = this;
+  SetLabel(*label_);
+  const ThrowScope capture;
+  internal::RefScope scope;
+  scope_ = &scope;
+  std::unique_ptr<Failure> failure;
+  try {
+    trampoline(*this);
+    if (open_) FinishReturn(true);
+  } catch (...) {
+    failure = Caught(retryable);
+  }
+  scope_ = nullptr;
+  t_current = outer_;
+  if (outer_ != nullptr) SetLabel(*outer_->label_);
+  FlushOutput();
+  caller = before;
+  return failure;
+}
+
+void Execution::Run(const std::byte* spec, std::uint64_t available) {
+  internal::Trampoline trampoline = nullptr;
+  if (Status s = Open(spec, available, &trampoline); !s.ok()) {
+    if (label_ == nullptr) label_ = Interned("task");
+    return ReplyFailure(ToFailure(s), false);
+  }
+  const bool timed = (header_.flags & shm::SpecHeader::kTimed) != 0 && served_ != nullptr;
+  if (timed) {
+    served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
+    served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
+  }
+  if (actor_ != nullptr) self = actor_->self;
+  if (served_ != nullptr) owner_.BeginBorrowing();
+  bool retryable = false;
+  const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
+  if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
+  if (failure != nullptr) ReplyFailure(*failure, retryable);
+}
+
+Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
+  internal::Trampoline trampoline = nullptr;
+  constructing_ = true;
+  if (Status s = Open(spec, available, &trampoline); !s.ok()) return ToFailure(s);
+  label_ = Interned(actor_->class_name);
+  bool retryable = false;
+  owner_.BeginBorrowing();
+  const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
+  owner_.EndBorrowing();
+  if (failure != nullptr) return *failure;
+  actor_->self = self;
+  actor_->destroy = destroy;
+  return {};
+}
+
+internal::View Execution::Next(KeepAlive* keep) {
+  Result<shm::SpecReader::Item> item = reader_.Next();
+  if (!item.ok()) throw CorruptError(item.status().message());
+  if (item->kind == shm::ItemKind::kValue) return {item->data, item->length};
+  if (item->kind != shm::ItemKind::kStored) throw CorruptError("a list stands where one argument should be");
+  shm::StoredItem stored;
+  std::memcpy(&stored, item->data, sizeof stored);
+  return owner_.LookAtArgument(stored, keep);
+}
+
+std::int64_t Execution::NextList() {
+  Result<shm::SpecReader::Item> item = reader_.Peek();
+  if (!item.ok()) throw CorruptError(item.status().message());
+  if (item->kind != shm::ItemKind::kList) return -1;
+  static_cast<void>(reader_.Next());
+  return static_cast<std::int64_t>(item->length);
+}
+
+std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
+  if (open_) FinishReturn(false);
+  open_ = true;
+  index_ = index;
+  size_ = size;
+  stored_ = size > owner::kSmallValue;
+  if (!stored_) {
+    if (size <= sizeof small_) return small_;
+    scratch_.resize(size);
+    return scratch_.data();
+  }
+  const ProcessId owner = served_ == nullptr ? owner_.self() : served_->owner;
+  Result<store::Allocation> room = owner_.store().Allocate(ReturnId(header_.id, index), owner, size);
+  if (!room.ok()) {
+    open_ = false;
+    throw OutOfMemoryError(room.status().message());
+  }
+  room_ = *room;
+  return room_.data;
+}
+
+void Execution::FinishReturn(bool last) {
+  open_ = false;
+  const bool contains = !scope_->entries.empty() || !scope_->actors.empty();
+  const std::span<const std::byte> bytes(size_ <= sizeof small_ ? small_ : scratch_.data(), size_);
+  Place place;
+  if (stored_) place = owner_.store().Seal(room_);
+  if (served_ == nullptr) {
+    internal::Entry* first = owner_.EntryOf(header_);
+    if (first == nullptr) return;
+    if (contains) owner_.DeliverContained(first, index_, std::move(scope_->entries), std::move(scope_->actors));
+    scope_->entries.clear();
+    scope_->actors.clear();
+    if (stored_) {
+      owner_.DeliverPlace(first, index_, place, last);
+    } else {
+      owner_.DeliverValue(first, index_, bytes, last);
+    }
+    return;
+  }
+  if (contains) ReplyContained();
+  if (actor_ != nullptr && actor_->serial) {
+    digest_ = DigestOf(digest_, stored_ ? std::span<const std::byte>() : bytes);
+    if (last) actor_->order.Append({header_.id, digest_, 0});
+  }
+  // Whatever the task borrowed and still uses is held before the answer lets go of the arguments.
+  if (last) owner_.EndBorrowing();
+  const std::uint8_t flags = last ? shm::ReplyHeader::kLast : 0;
+  if (stored_) {
+    Reply(shm::ReplyKind::kPlace, flags, index_, std::as_bytes(std::span(&place, 1)));
+  } else {
+    Reply(shm::ReplyKind::kValue, flags, index_, bytes);
+  }
+}
+
+void Execution::ReplyContained() {
+  owner_.HandOver(scope_->entries, scope_->actors, served_->owner);
+  std::vector<shm::Contained> names;
+  for (internal::Entry* entry : scope_->entries) {
+    shm::Contained inner;
+    inner.id = entry->id;
+    inner.owner = entry->origin == internal::Origin::kBorrowed ? entry->owner : owner_.self();
+    names.push_back(inner);
+    internal::Release(entry);
+  }
+  for (internal::ActorEntry* actor : scope_->actors) {
+    shm::Contained inner;
+    inner.id = actor->id;
+    names.push_back(inner);
+    internal::Release(actor);
+  }
+  scope_->entries.clear();
+  scope_->actors.clear();
+  constexpr std::size_t kPerRecord = 1000;  // a record must fit the ring
+  for (std::size_t at = 0; at < names.size(); at += kPerRecord) {
+    const std::size_t count = std::min(kPerRecord, names.size() - at);
+    Reply(shm::ReplyKind::kContained, 0, index_, std::as_bytes(std::span(names).subspan(at, count)));
+  }
+}
+
+void Execution::ReplyFailure(const Failure& failure, bool retryable) {
+  if (served_ == nullptr) {
+    if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr) owner_.DeliverFailure(first, failure, retryable);
+    return;
+  }
+  if (actor_ != nullptr && actor_->serial) actor_->order.Append({header_.id, 0, 1});
+  owner_.EndBorrowing();
+  Failure cut = failure;
+  for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
+    if (text->size() > 16384) text->replace(16000, std::string::npos, "… (cut)");
+  }
+  std::vector<std::byte> bytes(EncodedSize(cut));
+  Encode(cut, bytes);
+  Reply(shm::ReplyKind::kFailure,
+        static_cast<std::uint8_t>(shm::ReplyHeader::kLast | (retryable ? shm::ReplyHeader::kRetryable : 0)), 0, bytes);
+}
+
+void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload) {
+  const std::lock_guard lock(served_->lane_mutex);
+  shm::ReplyHeader* header = nullptr;
+  for (int tries = 0; (header = served_->lane.Begin(payload.size())) == nullptr; ++tries) {
+    // The owner is behind. It looks at its lanes every few milliseconds at the latest, if it lives.
+    served_->bell->Ring();
+    if (tries < 100) {
+      sched_yield();
+      continue;
+    }
+    const timespec pause{0, 200000};
+    nanosleep(&pause, nullptr);
+    if (tries > 50000) return;  // ten seconds: it hangs or is gone; its daemon will tell us
+  }
+  header->entry = header_.entry;
+  header->generation = header_.generation;
+  header->index = index;
+  header->kind = kind;
+  header->flags = flags;
+  if (!payload.empty()) std::memcpy(header + 1, payload.data(), payload.size());
+  served_->lane.Commit(header);
+  served_->lane.Publish();
+  served_->bell->Ring();
+}
+
+}  // namespace manta::worker

@@ -1,0 +1,100 @@
+// Execution runs one call: finds its code, gives it its arguments, and sends what it returned or threw to
+// whoever asked. One per running call, on the thread that runs it; calls run in place nest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manta/internal/core.h"
+#include "owner/owner.h"
+#include "shm/arena.h"
+#include "shm/lane.h"
+#include "shm/order_log.h"
+#include "shm/queue.h"
+#include "shm/spec.h"
+
+namespace manta::worker {
+
+// One owner's queue that this worker serves, and its lane back.
+struct Served {
+  ProcessId owner = kNoProcess;
+  std::uint64_t lease = 0;  // 0: an actor's caller
+  Resources need;
+  std::shared_ptr<shm::Arena> arena;
+  shm::QueueWorker queue;
+  shm::LaneWriter lane;
+  std::mutex lane_mutex;  // only actors with several threads contend
+  shm::Doorbell* bell = nullptr;  // the owner's
+};
+
+// The actor of this worker.
+struct ActorSelf {
+  Id id;
+  void* self = nullptr;
+  void (*destroy)(void*) = nullptr;
+  std::string class_name;
+  shm::OrderLog order;
+  bool serial = true;
+};
+
+class Execution final : public internal::Invocation {
+ public:
+  // Answers go through `served`; with nullptr, straight to this process's own entry.
+  Execution(owner::Owner& owner, Served* served, ActorSelf* actor) : owner_(owner), served_(served), actor_(actor) {}
+  ~Execution() override;
+
+  void Run(const std::byte* spec, std::uint64_t available);
+  // Runs an actor's constructor; a failure is returned instead of sent.
+  Failure Construct(const std::byte* spec, std::uint64_t available);
+
+  // The call that runs on this thread, or nullptr.
+  static Execution* Current();
+  [[nodiscard]] bool cancel_requested() const;
+  [[nodiscard]] const std::string& label() const { return *label_; }
+  [[nodiscard]] const Id& id() const { return header_.id; }
+
+  // Invocation
+  internal::View Next(KeepAlive* keep) override;
+  std::int64_t NextList() override;
+  std::byte* Return(std::uint32_t index, std::size_t size) override;
+  [[nodiscard]] std::uint32_t returns() const override {
+    return (header_.flags & shm::SpecHeader::kWhole) != 0 ? 0xffffffffU : header_.returns;
+  }
+
+ private:
+  Status Open(const std::byte* spec, std::uint64_t available, internal::Trampoline* trampoline);
+  // nullptr on success.
+  std::unique_ptr<Failure> Invoke(internal::Trampoline trampoline, bool* retryable);
+  std::unique_ptr<Failure> Caught(bool* retryable);
+  void FinishReturn(bool last);
+  void Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload);
+  void ReplyContained();
+  void ReplyFailure(const Failure& failure, bool retryable);
+
+  owner::Owner& owner_;
+  Served* served_;
+  ActorSelf* actor_;
+  Execution* outer_ = nullptr;
+  shm::SpecHeader header_;
+  shm::SpecReader reader_;
+  const std::string* label_ = nullptr;
+  bool constructing_ = false;
+
+  // The return value being written.
+  bool open_ = false;
+  bool stored_ = false;
+  std::uint32_t index_ = 0;
+  std::size_t size_ = 0;
+  std::vector<std::byte> scratch_;
+  std::byte small_[256];
+  store::Allocation room_;
+  internal::RefScope* scope_ = nullptr;
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace manta::worker

@@ -1,0 +1,390 @@
+#include "worker/worker.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/program.h"
+#include "worker/fork_server.h"
+#include "worker/output.h"
+#include "worker/stack.h"
+
+namespace manta::worker {
+namespace {
+
+// A little longer than an owner spins: the next call of a synchronous caller finds us awake.
+constexpr std::int64_t kSpinUs = 150;
+constexpr std::size_t kMostArenas = 64;
+
+Worker* g_worker = nullptr;
+
+}  // namespace
+
+Worker* Worker::Current() { return g_worker; }
+
+Worker::Worker(int socket) : link_(std::make_shared<owner::DaemonLink>(base::Fd(socket))) { g_worker = this; }
+
+Worker::~Worker() {
+  StopPool();
+  owner::Owner::SetCurrent(nullptr);
+  g_worker = nullptr;
+}
+
+Status Worker::Join() {
+  Result<shm::Arena> arena = shm::Arena::Create();
+  if (!arena.ok()) return arena.status();
+  arena_ = std::make_shared<shm::Arena>(std::move(*arena));
+  link_->Start([this](wire::Frame& frame) { Deliver(frame); },
+               [](const std::string&) { _exit(1); });  // without its daemon a worker has nobody to work for
+  wire::Hello hello;
+  hello.role = wire::Role::kWorker;
+  hello.pid = static_cast<std::uint32_t>(getpid());
+  hello.program = base::ProgramPath();
+  hello.program_hash = base::ProgramHash();
+  std::vector<base::Fd> fds;
+  Result<wire::Welcome> welcome = link_->Call<wire::Welcome>(hello, {arena_->fd()}, &fds);
+  if (!welcome.ok()) return welcome.status();
+  if (fds.size() != 1) return Status(Code::kCorrupt, "the daemon's welcome came without the node area");
+  Result<shm::NodeArea> node = shm::NodeArea::Open(std::move(fds[0]));
+  if (!node.ok()) return node.status();
+  node_ = std::make_shared<shm::NodeArea>(std::move(*node));
+  owner::Owner::Setup setup;
+  setup.link = link_;
+  setup.arena = arena_;
+  setup.node = node_;
+  setup.welcome = *welcome;
+  setup.space = "default";
+  setup.runner = this;
+  setup.function_name = &FunctionName;
+  const std::lock_guard lock(mail_mutex_);
+  owner_ = std::make_unique<owner::Owner>(std::move(setup));
+  bell_ = &owner_->bell();
+  owner::Owner::SetCurrent(owner_.get());
+  if (!mail_.empty()) bell_->flags.fetch_or(shm::Doorbell::kMail);
+  return {};
+}
+
+void Worker::Deliver(wire::Frame& frame) {
+  switch (frame.kind) {
+    case wire::Kind::kLeaseStart:
+    case wire::Kind::kActorStart:
+    case wire::Kind::kActorCaller:
+    case wire::Kind::kExit: {
+      const std::lock_guard lock(mail_mutex_);
+      mail_.push_back(std::move(frame));
+      if (bell_ != nullptr) {
+        bell_->flags.fetch_or(shm::Doorbell::kMail, std::memory_order_seq_cst);
+        bell_->Ring();
+      }
+      return;
+    }
+    default: {
+      owner::Owner* owner = owner::Owner::Current();
+      if (owner != nullptr) owner->OnMessage(frame);
+    }
+  }
+}
+
+void Worker::ReadMail() {
+  std::vector<wire::Frame> mail;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail.swap(mail_);
+    bell_->flags.fetch_and(~shm::Doorbell::kMail);
+  }
+  for (wire::Frame& frame : mail) {
+    switch (frame.kind) {
+      case wire::Kind::kLeaseStart:
+        StartLease(frame);
+        break;
+      case wire::Kind::kActorStart:
+        StartActor(frame);
+        break;
+      case wire::Kind::kActorCaller:
+        AddCaller(frame);
+        break;
+      default:
+        exit_ = true;
+        break;
+    }
+  }
+}
+
+std::shared_ptr<shm::Arena> Worker::ArenaOf(ProcessId owner, std::vector<base::Fd>& fds) {
+  if (const auto it = arenas_.find(owner); it != arenas_.end()) return it->second;
+  if (fds.empty()) return nullptr;
+  Result<shm::Arena> arena = shm::Arena::Open(std::move(fds[0]));
+  if (!arena.ok()) return nullptr;
+  if (arenas_.size() >= kMostArenas) {
+    std::erase_if(arenas_, [](const auto& item) { return item.second.use_count() == 1; });
+  }
+  auto shared = std::make_shared<shm::Arena>(std::move(*arena));
+  arenas_[owner] = shared;
+  return shared;
+}
+
+std::unique_ptr<Served> Worker::Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane,
+                                        std::vector<base::Fd>& fds) {
+  if (!shm::Arena::Valid(queue, sizeof(shm::QueueMemory)) || !shm::Arena::Valid(lane, sizeof(shm::LaneMemory))) return nullptr;
+  auto served = std::make_unique<Served>();
+  served->owner = owner;
+  served->arena = ArenaOf(owner, fds);
+  if (served->arena == nullptr) return nullptr;
+  served->lane = shm::LaneWriter(served->arena->at(lane));
+  served->queue = shm::QueueWorker(served->arena->at(queue), served->lane.memory().index);
+  served->bell = &node_->bell(owner);
+  served->lane.memory().worker.store(owner_->self(), std::memory_order_release);
+  return served;
+}
+
+void Worker::StartLease(wire::Frame& frame) {
+  Result<wire::LeaseStart> message = frame.As<wire::LeaseStart>();
+  if (!message.ok()) return;
+  std::unique_ptr<Served> served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  if (served == nullptr) {
+    wire::LeaseReturn back;
+    back.lease = message->lease;
+    static_cast<void>(link_->Send(back));
+    return;
+  }
+  served->lease = message->lease;
+  served->need = message->need;
+  owner_->SetJob(message->job);
+  SetGpus(message->with_gpus, message->gpus);
+  served_.push_back(std::move(served));
+}
+
+void Worker::ReturnLease() {
+  bell_->flags.fetch_and(~shm::Doorbell::kRevoke);
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->lease == 0) continue;
+    served->lane.memory().worker.store(kNoProcess, std::memory_order_release);
+    wire::LeaseReturn message;
+    message.lease = served->lease;
+    static_cast<void>(link_->Send(message));
+  }
+  std::erase_if(served_, [](const auto& served) { return served->lease != 0; });
+}
+
+void Worker::StartActor(wire::Frame& frame) {
+  Result<wire::ActorStart> message = frame.As<wire::ActorStart>();
+  if (!message.ok()) return;
+  owner_->SetJob(message->job);
+  SetGpus(message->with_gpus, message->gpus);
+  actor_ = std::make_unique<ActorSelf>();
+  actor_->id = message->actor;
+  actor_->class_name = message->options.class_name;
+  actor_->serial = message->options.concurrency == 1;
+  actor_need_ = message->options.need;
+  concurrency_ = message->options.concurrency;
+  if (const std::uint64_t offset = owner_->AllocateShared(sizeof(shm::OrderMemory)); offset != 0) {
+    actor_->order = shm::OrderLog(arena_->at(offset));
+    reinterpret_cast<shm::ArenaHeader*>(arena_->at(0))->order_log.store(offset);
+  }
+  // The spec is decoded in place, so it must be aligned and stay.
+  static std::vector<std::uint64_t> spec;
+  spec.assign((message->spec.size() + 7) / 8, 0);
+  std::memcpy(spec.data(), message->spec.data(), message->spec.size());
+  bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+  Failure failure;
+  {
+    Execution execution(*owner_, nullptr, actor_.get());
+    failure = execution.Construct(reinterpret_cast<const std::byte*>(spec.data()), message->spec.size());
+  }
+  if (!failure.ok()) {
+    wire::ActorFailed reply;
+    reply.actor = message->actor;
+    reply.failure = failure;
+    static_cast<void>(link_->Send(reply));
+    return;
+  }
+  if (concurrency_ > 1) {
+    for (std::uint32_t i = 0; i < concurrency_; ++i) pool_.emplace_back([this] { PoolThread(); });
+  }
+  wire::ActorReady reply;
+  reply.actor = message->actor;
+  static_cast<void>(link_->Send(reply));
+}
+
+void Worker::AddCaller(wire::Frame& frame) {
+  Result<wire::ActorCaller> message = frame.As<wire::ActorCaller>();
+  if (!message.ok()) return;
+  std::unique_ptr<Served> served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  if (served == nullptr) return;
+  served->need = actor_need_;
+  served_.push_back(std::move(served));
+}
+
+void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
+  gpus_ = gpus;
+  if (!with) return;
+  std::string list;
+  for (const std::uint32_t gpu : gpus) list += (list.empty() ? "" : ",") + std::to_string(gpu);
+  setenv("CUDA_VISIBLE_DEVICES", list.c_str(), 1);
+}
+
+void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
+  if (!shm::Arena::Valid(task.spec, sizeof(shm::SpecHeader))) return;
+  Execution execution(*owner_, &served, actor_.get());
+  execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
+  served.queue.Done(task);
+}
+
+bool Worker::ServeOnce() {
+  const std::size_t count = served_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Served& served = *served_[(turn_ + i) % count];
+    shm::QueueWorker::Task task;
+    if (!served.queue.TryClaim(&task)) continue;
+    turn_ = (turn_ + i + (count > 1 ? 1 : 0)) % count;
+    bell_->ran.store(++ran_, std::memory_order_relaxed);
+    if (concurrency_ == 1) {
+      RunTask(served, task);
+    } else {
+      in_pool_.fetch_add(1);
+      const std::lock_guard lock(pool_mutex_);
+      jobs_.push_back({&served, task});
+      pool_wake_.notify_one();
+    }
+    return true;
+  }
+  return false;
+}
+
+void Worker::PoolThread() {
+  UseSignalStack();
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(pool_mutex_);
+      pool_wake_.wait(lock, [this] { return pool_stop_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = jobs_.front();
+      jobs_.pop_front();
+    }
+    RunTask(*job.served, job.task);
+    in_pool_.fetch_sub(1, std::memory_order_seq_cst);
+    bell_->Ring();
+  }
+}
+
+void Worker::StopPool() {
+  {
+    const std::lock_guard lock(pool_mutex_);
+    pool_stop_ = true;
+    pool_wake_.notify_all();
+  }
+  for (std::thread& thread : pool_) thread.join();
+  pool_.clear();
+}
+
+// Something to claim, or mail? Claims nothing.
+bool Worker::WorkWaits() {
+  if (bell_->flags.load(std::memory_order_seq_cst) != 0) return true;
+  if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) return false;
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->queue.Ready()) return true;
+  }
+  return false;
+}
+
+void Worker::Idle() {
+  bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
+  if (!served_.empty() && node_->TakeSpinToken(*bell_)) {
+    const std::int64_t until = base::NowMicros() + kSpinUs;
+    bool work = false;
+    do {
+      for (int i = 0; i < 64 && !(work = WorkWaits()); ++i) base::Relax();
+    } while (!work && base::NowMicros() < until);
+    node_->ReturnSpinToken(*bell_);
+    if (work) {
+      bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+      return;
+    }
+  }
+  for (const std::unique_ptr<Served>& served : served_) {
+    served->lane.memory().asleep.store(1, std::memory_order_seq_cst);
+    served->queue.memory().sleepers.fetch_add(1, std::memory_order_seq_cst);
+  }
+  bell_->PrepareSleep();
+  if (WorkWaits()) {
+    bell_->CancelSleep();
+  } else {
+    bell_->Sleep(-1);
+  }
+  for (const std::unique_ptr<Served>& served : served_) {
+    served->lane.memory().asleep.store(0, std::memory_order_seq_cst);
+    served->queue.memory().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+}
+
+int Worker::Serve() {
+  while (!exit_) {
+    const std::uint32_t flags = bell_->flags.load(std::memory_order_acquire);
+    if (flags != 0) {
+      if ((flags & shm::Doorbell::kRevoke) != 0) ReturnLease();
+      if ((flags & shm::Doorbell::kMail) != 0) ReadMail();
+      continue;
+    }
+    if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) {
+      Idle();
+      continue;
+    }
+    if (!ServeOnce()) Idle();
+  }
+  StopPool();
+  if (actor_ != nullptr && actor_->destroy != nullptr) {
+    try {
+      actor_->destroy(actor_->self);
+    } catch (...) {
+      std::fprintf(stderr, "the destructor of actor %s threw\n", actor_->class_name.c_str());
+    }
+  }
+  FlushAllOutput();
+  return 0;
+}
+
+bool Worker::RoomOnStack() const {
+  struct Bounds {
+    const char* low = nullptr;
+    std::size_t size = 0;
+    Bounds() {
+      pthread_attr_t attributes;
+      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+      void* address = nullptr;
+      pthread_attr_getstack(&attributes, &address, &size);
+      low = static_cast<const char*>(address);
+      pthread_attr_destroy(&attributes);
+    }
+  };
+  thread_local const Bounds bounds;
+  const char here = 0;
+  return bounds.low != nullptr && static_cast<std::size_t>(&here - bounds.low) > bounds.size / 2;
+}
+
+void Worker::Run(const std::byte* spec, std::uint64_t bytes) {
+  Execution execution(*owner_, nullptr, nullptr);
+  execution.Run(spec, bytes);
+}
+
+int WorkerMain(int socket) {
+  InstallOutput();
+  InstallCrashHandlers();
+  Worker worker(socket);
+  if (Status s = worker.Join(); !s.ok()) {
+    std::fprintf(stderr, "a worker cannot join its node: %s\n", s.message().c_str());
+    FlushAllOutput();
+    return 1;
+  }
+  const int code = worker.Serve();
+  // No unwinding: threads of the user may still run, and the daemon cleans up.
+  FlushAllOutput();
+  _exit(code);
+}
+
+}  // namespace manta::worker

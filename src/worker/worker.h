@@ -1,0 +1,88 @@
+// The Worker is the callee's half of the engine: a process that serves one lease at a time, or one actor
+// for life. Its main thread claims calls and runs them; the link's thread brings the daemon's orders,
+// which the main thread reads between two calls.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "owner/owner.h"
+#include "worker/execution.h"
+
+namespace manta::worker {
+
+class Worker final : public owner::InPlaceRunner {
+ public:
+  explicit Worker(int socket);
+  ~Worker() override;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  Status Join();  // says Hello
+  int Serve();    // until the daemon says Exit; the process's exit code
+
+  // InPlaceRunner
+  [[nodiscard]] bool RoomOnStack() const override;
+  void Run(const std::byte* spec, std::uint64_t bytes) override;
+
+  [[nodiscard]] static Worker* Current();
+  [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
+
+ private:
+  void Deliver(wire::Frame& frame);  // link's thread
+  void ReadMail();
+  void StartLease(wire::Frame& frame);
+  void ReturnLease();
+  void StartActor(wire::Frame& frame);
+  void AddCaller(wire::Frame& frame);
+  std::shared_ptr<shm::Arena> ArenaOf(ProcessId owner, std::vector<base::Fd>& fds);
+  std::unique_ptr<Served> Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane, std::vector<base::Fd>& fds);
+  bool ServeOnce();
+  void RunTask(Served& served, const shm::QueueWorker::Task& task);
+  bool WorkWaits();
+  void Idle();
+  void SetGpus(bool with, const std::vector<std::uint32_t>& gpus);
+  void PoolThread();
+  void StopPool();
+
+  std::shared_ptr<owner::DaemonLink> link_;
+  std::shared_ptr<shm::Arena> arena_;
+  std::shared_ptr<shm::NodeArea> node_;
+  std::unique_ptr<owner::Owner> owner_;
+  shm::Doorbell* bell_ = nullptr;
+
+  std::mutex mail_mutex_;
+  std::vector<wire::Frame> mail_;
+  bool exit_ = false;
+
+  std::vector<std::unique_ptr<Served>> served_;  // one for a lease, one per caller for an actor
+  std::size_t turn_ = 0;
+  std::unordered_map<ProcessId, std::shared_ptr<shm::Arena>> arenas_;
+  std::vector<std::uint32_t> gpus_;
+  std::uint64_t ran_ = 0;
+
+  std::unique_ptr<ActorSelf> actor_;
+  Resources actor_need_;
+  std::uint32_t concurrency_ = 1;
+  // Threads of an actor that runs several calls at a time.
+  struct Job {
+    Served* served = nullptr;
+    shm::QueueWorker::Task task;
+  };
+  std::mutex pool_mutex_;
+  std::condition_variable pool_wake_;
+  std::deque<Job> jobs_;
+  bool pool_stop_ = false;
+  std::vector<std::thread> pool_;
+  std::atomic<std::uint32_t> in_pool_{0};
+};
+
+}  // namespace manta::worker
