@@ -129,7 +129,6 @@ class Celsius {
  public:
   Celsius() = default;
   explicit Celsius(double degrees) : kelvin_(degrees + 273.15) {}
-  friend bool operator==(const Celsius&, const Celsius&) = default;
   bool was_read() const { return was_read_; }
 
   template <typename Archive>
@@ -149,7 +148,7 @@ class Meters {
  public:
   explicit Meters(double value) : value_(value) {}
   double value() const { return value_; }
-  friend auto operator<=>(const Meters&, const Meters&) = default;
+  friend bool operator==(const Meters&, const Meters&) = default;
 
  private:
   double value_;

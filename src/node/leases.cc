@@ -28,7 +28,7 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
         message.request, Failure{Code::kInvalid, "a lease request names a queue or lane outside the arena", {}, {}}});
     return;
   }
-  asked_[key] = Ask{peer.job, message.queue, message.lane, {}};
+  asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need};
   LeaseActions actions;
   const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue},
                                    base::NowMicros(), &actions);
@@ -92,7 +92,7 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
 
 Status Leases::AddActor(const Id& actor, const Resources& need) {
   const LeaseKey key{kNoProcess, next_actor_request_++};
-  asked_[key] = Ask{{}, 0, 0, actor};
+  asked_[key] = Ask{{}, 0, 0, actor, {}};
   actor_keys_[actor] = key;
   LeaseActions actions;
   const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0}, base::NowMicros(), &actions);
@@ -201,7 +201,7 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   worker->lease = lease;
   area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
   worker->peer->connection->Send(
-      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.queue, given.ask.lane, given.with_gpus, given.gpus},
+      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue, given.ask.lane, given.with_gpus, given.gpus},
       0, {owner->arena.get()});
   owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid});
 }

@@ -66,6 +66,7 @@ class Leases {
     std::uint64_t queue = 0;
     std::uint64_t lane = 0;
     Id actor;
+    Resources need;
   };
   struct Given {
     rules::LeaseKey key;

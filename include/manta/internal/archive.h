@@ -100,13 +100,19 @@ class Writer {
   }
 
   void Bytes(const void* from, std::size_t n) {
-    if (n > left()) internal::ThrowResized(size());
+    std::byte* to = Claim(n);
     if (n >= internal::kCopyLargeFrom) {
-      internal::CopyLarge(cursor_, static_cast<const std::byte*>(from), n);
+      internal::CopyLarge(to, static_cast<const std::byte*>(from), n);
     } else if (n != 0) {
-      std::memcpy(cursor_, from, n);
+      std::memcpy(to, from, n);
     }
+  }
+  // The next n bytes, for the caller to fill.
+  [[nodiscard]] std::byte* Claim(std::size_t n) {
+    if (n > left()) internal::ThrowResized(size());
+    std::byte* at = cursor_;
     cursor_ += n;
+    return at;
   }
   void Align() {
     const std::size_t padding = internal::AlignUp(position()) - position();

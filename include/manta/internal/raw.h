@@ -106,10 +106,11 @@ void WriteRun(Archive& archive, const T* values, std::size_t count) {
   if constexpr (RawOf<T>::kPacked || Archive::kCounting) {
     archive.Bytes(values, bytes);
   } else {
+    std::byte* image = archive.Claim(bytes);
     for (std::size_t i = 0; i < count; ++i) {
-      std::byte image[sizeof(T)]{};
+      std::memset(image, 0, sizeof(T));
       CopyUnpadded(image, const_cast<T&>(values[i]));  // non-const: lets no bit field through as a temporary
-      archive.Bytes(image, sizeof image);
+      image += sizeof(T);
     }
   }
 }

@@ -1,0 +1,19 @@
+// The groups of workloads; each adds its own to the suite.
+#pragma once
+
+#include "baselines.h"
+#include "harness.h"
+
+namespace bench {
+
+void AddTasks(Suite& suite, Baselines& baselines);
+void AddActors(Suite& suite, Baselines& baselines);
+void AddObjects(Suite& suite, Baselines& baselines);
+void AddLimits(Suite& suite, Baselines& baselines);
+void AddStartup(Suite& suite, Baselines& baselines);
+void AddRivals(Suite& suite, Baselines& baselines);
+
+// The part of queued_1m_tasks that needs a process of its own: prints seconds and bytes per task.
+int QueuedProbe();
+
+}  // namespace bench
