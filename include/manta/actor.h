@@ -246,8 +246,10 @@ auto Actor(F factory) {
   internal::CheckFunction<F>();
   using S = decltype(internal::SignatureOf<F>());
   using C = typename internal::Made<std::remove_cvref_t<typename S::Return>>::Class;
-  internal::Site site = internal::SiteOf(factory);
+  internal::Site site;  // not SiteOf, whose trampoline would encode the actor as a return value
   site.trampoline = &internal::Create<F>;
+  if constexpr (std::is_pointer_v<F>) site.target = reinterpret_cast<std::uint64_t>(factory);
+  else static_cast<void>(factory);
   return ActorCreator<C, F>(site);
 }
 

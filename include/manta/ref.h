@@ -165,7 +165,7 @@ Entry* PutValue(const T& value) {
 // Stores a value where every task can read it. Throws OutOfMemoryError when the store is full.
 template <typename T>
 Ref<T> Put(const T& value) {
-  static_assert(Encodable<T>, "manta::Put: this type cannot be stored; give it MANTA_FIELDS(…) or a Serialize method");
+  static_assert(RequireEncodable<T>(), "manta::Put: this type cannot be stored");
   return Ref<T>(internal::Handle<internal::Entry>::Adopt(internal::PutValue(value)));
 }
 template <typename T, std::size_t N>

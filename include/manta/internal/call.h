@@ -16,8 +16,10 @@ template <typename...>
 inline constexpr bool kNever = false;
 
 template <typename F>
-struct Signature {
+struct Signature {  // of no function: CheckFunction says so, and the rest is there to say nothing more
   static constexpr bool known = false;
+  using Return = void;
+  using Params = std::tuple<>;
 };
 template <typename R, typename... A>
 struct Signature<R (*)(A...)> {
@@ -89,8 +91,7 @@ constexpr bool Fits() {
 
 template <typename T>
 void AddValue(Arguments& arguments, const T& value) {
-  static_assert(Encodable<T>,
-                "manta: this argument's type cannot be sent; give it MANTA_FIELDS(…) or a Serialize method");
+  static_assert(RequireEncodable<T>(), "manta: this argument's type cannot be sent");
   const std::size_t size = EncodedSize(value);
   if (size <= kInlineArgument) {
     Encode(value, std::span<std::byte>(arguments.AddValue(size), size));
@@ -177,7 +178,7 @@ decltype(auto) WithArguments(Invocation& call, Run&& run) {
 
 template <typename T>
 void WriteReturn(Invocation& call, std::uint32_t index, const T& value) {
-  static_assert(Encodable<T>, "manta: the function's return type cannot be sent; give it MANTA_FIELDS(…) or Serialize");
+  static_assert(RequireEncodable<T>(), "manta: the function's return type cannot be sent");
   const std::size_t size = EncodedSize(value);
   Encode(value, std::span<std::byte>(call.Return(index, size), size));
 }
@@ -245,9 +246,10 @@ void RunAndReturn(Invocation& call, Run&& run) {
 template <typename F>
 void CallFunctor(Invocation& call) {
   using S = decltype(SignatureOf<F>());
-  RunAndReturn<std::remove_cvref_t<typename S::Return>>(call, [&]() -> decltype(auto) {
-    return WithArguments<typename S::Params>(call, F{});
-  });
+  if constexpr (S::known && std::is_empty_v<F>) {  // else CheckFunction has said what is wrong
+    RunAndReturn<std::remove_cvref_t<typename S::Return>>(
+        call, [&]() -> decltype(auto) { return WithArguments<typename S::Params>(call, F{}); });
+  }
 }
 template <typename F>
 void CallPointer(Invocation& call) {

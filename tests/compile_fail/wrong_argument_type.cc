@@ -1,0 +1,6 @@
+// error: does not match the function's parameter
+#include "manta/manta.h"
+
+int Square(int x) { return x * x; }
+
+void Use() { (void)manta::Task(Square).Remote(std::string("three")); }
