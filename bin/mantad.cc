@@ -1,6 +1,7 @@
 // mantad, the daemon of one node. Started by a driver for itself alone (--private-fd), or by hand for
 // several drivers to join.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -10,22 +11,46 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "node/daemon.h"
+#include "store/memory.h"
 
 namespace {
 
 struct Options {
   manta::node::Config config;
-  double cpus = 1;
+  double cpus = -1;
   double gpus = 0;
   std::vector<std::string> resources;
   int ready_fd = -1;
 };
 
 std::int64_t Units(double amount) { return std::llround(amount * manta::kUnit); }
+
+// Those this process may run on.
+double Cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<double>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+}
+
+// What was not said: as much of the machine as a guest may take.
+void SetDefaults(Options& options) {
+  if (options.cpus < 0) options.cpus = Cores();
+  manta::node::Config& config = options.config;
+  if (config.store_bytes == 0)
+    config.store_bytes = std::max<std::uint64_t>(manta::store::AvailableMemory() / 10 * 4, 64U << 20);
+  if (config.spill_folder == "none") {
+    config.spill_folder.clear();
+  } else if (config.spill_folder.empty()) {
+    const char* folder = std::getenv("TMPDIR");
+    config.spill_folder = folder != nullptr && *folder != '\0' ? folder : "/tmp";
+  }
+}
 
 // Empty, or what is wrong.
 std::string SetResources(Options& options) {
@@ -114,13 +139,17 @@ int main(int argc, char** argv) {
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   app.add_option("--address", options.config.address, "where to listen: '@' and a name (default @manta-<uid>-<pid>)");
   app.add_option("--node", options.config.node, "the node's name")->capture_default_str();
-  app.add_option("--cpus", options.cpus, "CPUs to share out")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--cpus", options.cpus, "CPUs to share out (default: all)")->check(CLI::Range(0.0, 1e6));
   app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));
   app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
-  app.add_option("--store-bytes", options.config.store_bytes, "memory for large objects");
-  app.add_option("--spill", options.config.spill_folder, "folder for objects that find no room in memory");
+  app.add_option("--store-bytes", options.config.store_bytes,
+                 "memory for large objects (default: 40% of what is available)");
+  app.add_option("--spill", options.config.spill_folder,
+                 "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
   app.add_option("--spill-limit", options.config.spill_limit, "bytes to use there at most");
+  options.config.store_bytes = 0;
   CLI11_PARSE(app, argc, argv);
+  SetDefaults(options);
   if (const std::string wrong = SetResources(options); !wrong.empty()) {
     std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
     return 2;

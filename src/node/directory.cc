@@ -45,16 +45,33 @@ void Directory::Wait(Peer& peer, const wire::WaitObjects& message) {
 void Directory::Hold(Peer& peer, const wire::Hold& message) {
   const ProcessId holder = message.holder == kNoProcess ? peer.process : message.holder;
   if (peers_.Find(holder) == nullptr) return;  // it died meanwhile
-  for (const Id& id : message.objects) HoldOne(id, holder);
+  for (const Id& id : message.objects) {
+    if (holder == peer.process) {
+      HoldOne(id, holder);
+    } else {
+      HoldFor(id, holder);
+    }
+  }
 }
 
 void Directory::Drop(Peer& peer, const wire::Drop& message) {
-  for (const Id& id : message.objects) gathering_.drops.insert({id, peer.process});
+  for (const Id& id : message.objects) {
+    const bool early = !references_.Holds(id, Holder::Process(peer.process));
+    gathering_.drops.insert_or_assign({id, peer.process}, early);
+  }
 }
 
 void Directory::HoldOne(const Id& id, ProcessId process) {
   gathering_.drops.erase({id, process});
   applying_.drops.erase({id, process});
+  references_.Hold(id, Holder::Process(process));
+}
+
+void Directory::HoldFor(const Id& id, ProcessId process) {
+  for (LettingGo* batch : {&gathering_, &applying_}) {
+    const auto it = batch->drops.find({id, process});
+    if (it != batch->drops.end() && !it->second) batch->drops.erase(it);
+  }
   references_.Hold(id, Holder::Process(process));
 }
 
@@ -89,7 +106,7 @@ void Directory::BeginLettingGo() { applying_ = std::exchange(gathering_, {}); }
 
 void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   const LettingGo batch = std::exchange(applying_, {});
-  for (const auto& [id, process] : batch.drops) references_.Drop(id, Holder::Process(process));
+  for (const auto& [key, early] : batch.drops) references_.Drop(key.first, Holder::Process(key.second));
   for (const ProcessId process : batch.deaths) references_.ProcessDied(process);
   for (const Id& container : batch.emptied) {
     if (references_.Known(container)) references_.SetContained(container, {});

@@ -3,7 +3,9 @@
 //
 // Letting go is delayed. Drops, deaths and emptied containers are gathered, and applied only after
 // the loop has read everything that was sent before they were (see Order in wire/messages.h). A Hold
-// that comes after the same process's Drop takes that Drop back.
+// that a process sends after its Drop takes that Drop back. A Hold sent by another on its behalf may
+// have been overtaken by the Drop it caused: if the process held nothing when it dropped, the Drop
+// is meant for that Hold and stays.
 #pragma once
 
 #include <cstdint>
@@ -64,13 +66,14 @@ class Directory {
     }
   };
   struct LettingGo {
-    std::unordered_set<std::pair<Id, ProcessId>, HashPair> drops;
+    std::unordered_map<std::pair<Id, ProcessId>, bool, HashPair> drops;  // true: it came before its Hold
     std::vector<ProcessId> deaths;
     std::vector<Id> emptied;
 
     [[nodiscard]] bool empty() const { return drops.empty() && deaths.empty() && emptied.empty(); }
   };
 
+  void HoldFor(const Id& id, ProcessId process);
   Object& Own(const Id& id, ProcessId owner);
   void Disown(const Id& id, ProcessId owner);
   void Tell(const Id& id, Object& object);

@@ -138,6 +138,19 @@ TEST_F(DirectoryTest, AWorkerMayHoldOnBehalfOfItsOwner) {
   EXPECT_TRUE(owner_->Await<wire::ObjectReady>().has_value());
 }
 
+TEST_F(DirectoryTest, ADropThatOvertakesTheHoldThatCausedItIsNotLost) {
+  other_->Send(Value(kObject, "x"));
+  Settle();
+  // The owner was handed the object through shared memory and let go of it, before the daemon read that it was.
+  owner_->Send(wire::Drop{{kObject}});
+  daemon_->loop().Drain();
+  other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
+  other_->Send(wire::Drop{{kObject}});
+  Settle();
+  owner_->Send(wire::WaitObjects{{kObject}, {other_->welcome.process}});
+  EXPECT_FALSE(owner_->Has(wire::Kind::kObjectReady));
+}
+
 TEST_F(DirectoryTest, AnObjectHoldsWhatItContains) {
   owner_->Send(Value(kInner, "inner"));
   owner_->Send(Value(kObject, "outer", {kInner}));

@@ -11,6 +11,11 @@ using rules::LeaseActions;
 using rules::LeaseKey;
 using rules::LeaseQueue;
 
+namespace {
+constexpr std::int64_t kFirstReminderUs = 2'000;
+constexpr std::int64_t kLastReminderUs = 100'000;  // a long task is running: it knows
+}  // namespace
+
 Leases::Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
                const Resources& total)
     : loop_(loop), peers_(peers), pool_(pool), area_(area), queue_(node, total) {}
@@ -200,9 +205,9 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   given.worker = worker;
   worker->lease = lease;
   area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
-  worker->peer->connection->Send(
-      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue, given.ask.lane, given.with_gpus, given.gpus},
-      0, {owner->arena.get()});
+  worker->peer->connection->Send(wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue,
+                                                  given.ask.lane, given.with_gpus, given.gpus},
+                                 0, {owner->arena.get()});
   owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid});
 }
 
@@ -210,9 +215,9 @@ void Leases::Revoke(std::uint64_t lease) {
   const auto it = given_.find(lease);
   if (it == given_.end()) return;
   if (it->second.worker != nullptr) {
-    shm::Doorbell& bell = area_.bell(it->second.worker->process());
-    bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
-    bell.Ring();
+    RingToReturn(*it->second.worker);
+    rung_.insert(lease);
+    if (remind_timer_ == 0) Remind(kFirstReminderUs);
     return;
   }
   if (it->second.acquiring == 0) return;  // an actor's
@@ -221,7 +226,25 @@ void Leases::Revoke(std::uint64_t lease) {
   End(lease);
 }
 
+void Leases::RingToReturn(const Worker& worker) {
+  shm::Doorbell& bell = area_.bell(worker.process());
+  bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
+  bell.Ring();
+}
+
+void Leases::Remind(std::int64_t after_us) {
+  remind_timer_ = loop_.After(after_us, [this, after_us] {
+    remind_timer_ = 0;
+    if (rung_.empty()) return;
+    for (const std::uint64_t lease : rung_) {
+      if (const auto it = given_.find(lease); it != given_.end()) RingToReturn(*it->second.worker);
+    }
+    Remind(std::min(after_us * 2, kLastReminderUs));
+  });
+}
+
 void Leases::End(std::uint64_t lease) {
+  rung_.erase(lease);
   for (const auto& [process, call] : given_[lease].unblocking) peers_.Send(process, wire::Done{}, call);
   given_.erase(lease);
   LeaseActions actions;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -28,7 +29,10 @@ class Leases {
 
   Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
          const Resources& total);
-  ~Leases() { loop_.Cancel(timer_); }
+  ~Leases() {
+    loop_.Cancel(timer_);
+    loop_.Cancel(remind_timer_);
+  }
   Leases(const Leases&) = delete;
   Leases& operator=(const Leases&) = delete;
 
@@ -81,6 +85,8 @@ class Leases {
   void Perform(rules::LeaseActions actions);
   void Give(const rules::Grant& grant);
   void Revoke(std::uint64_t lease);
+  void RingToReturn(const Worker& worker);
+  void Remind(std::int64_t after_us);
   void Serve(std::uint64_t lease, Worker* worker, const Status& why);
   // Takes it out of the books. The worker, if any, is the caller's.
   void End(std::uint64_t lease);
@@ -96,6 +102,10 @@ class Leases {
   std::unordered_map<std::uint64_t, Given> given_;
   std::unordered_map<Id, rules::LeaseKey> actor_keys_;  // of actors that wait
   std::uint64_t next_actor_request_ = 1;
+  // Rung for, and not returned yet. A worker that was rung before it read of the lease has nothing to return, and
+  // takes the ring for done: it is rung again.
+  std::set<std::uint64_t> rung_;
+  base::Loop::TimerId remind_timer_ = 0;
   bool dirty_ = false;
   base::Loop::TimerId timer_ = 0;
   std::int64_t timer_due_us_ = rules::LeaseQueue::kNever;

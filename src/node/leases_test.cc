@@ -1,5 +1,7 @@
 #include "node/leases.h"
 
+#include <fstream>
+
 #include "node/test_node.h"
 
 namespace manta::node {
@@ -34,6 +36,15 @@ TEST_F(LeasesTest, OfAnIdleWorkerAreTakenBackForSomebodyWhoWaits) {
   const auto granted = driver->Await<wire::LeaseGranted>();
   ASSERT_TRUE(granted.has_value());
   EXPECT_EQ(granted->request, 2U);
+}
+
+TEST_F(LeasesTest, AWorkerThatWasRungBeforeItKnewOfItsLeaseIsRungAgain) {
+  Start(1);
+  const auto driver = Driver();
+  driver->Send(Ask(1, 1, fixture::kDeaf));
+  ASSERT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
+  driver->Send(Ask(2, 1, fixture::kBusy));
+  EXPECT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
 }
 
 TEST_F(LeasesTest, ThatCanNeverBeGrantedAreRefusedWithTheNumbers) {
@@ -169,6 +180,35 @@ TEST_F(LeasesTest, AProgramThatDoesNotStartIsAnErrorAndNotAHang) {
   EXPECT_EQ(refused->failure.code, Code::kUnavailable);
   EXPECT_NE(refused->failure.message.find("statics are broken"), std::string::npos) << refused->failure.message;
   EXPECT_NE(refused->failure.message.find("exited with status 9"), std::string::npos) << refused->failure.message;
+}
+
+TEST_F(LeasesTest, IdleWorkersBeyondTheCpusLeaveAfterAWhile) {
+  Start(1, [](Config& config) { config.pool.idle_us = 20'000; });
+  const auto driver = Driver();
+  for (int i = 1; i <= 3; ++i) driver->Send(Ask(i, 0.3, fixture::kPlain + 64 * i));
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
+  driver->Send(Ask(4, 1, fixture::kBusy));  // all three are taken back
+  ASSERT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
+  EXPECT_TRUE(driver->AwaitStatus([](const wire::StatusReply& status) { return status.workers == 2; }));
+}
+
+TEST_F(LeasesTest, AForkServerThatDiesTakesItsWorkersAndIsReplaced) {
+  Start(1);
+  const auto driver = Driver();
+  driver->Send(Ask(1, 1, fixture::kBusy));
+  const auto granted = driver->Await<wire::LeaseGranted>();
+  ASSERT_TRUE(granted.has_value());
+  std::ifstream stat(Cat("/proc/", granted->pid, "/stat"));
+  std::string pid, name, state;
+  pid_t parent = 0;
+  stat >> pid >> name >> state >> parent;
+  ASSERT_GT(parent, 1);
+  kill(parent, SIGKILL);
+  const auto lost = driver->Await<wire::LeaseLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->failure.code, Code::kWorkerCrashed) << lost->failure.message;
+  driver->Send(Ask(2, 1));
+  EXPECT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
 }
 
 TEST_F(LeasesTest, ADriverThatDiesTakesItsWorkersWithIt) {

@@ -94,8 +94,13 @@ void WorkerPool::Started(Worker& worker) {
   worker.timer = 0;
   Job* job = FindJob(worker.job);
   if (job == nullptr) return;
+  if (worker.pid == 0) {  // Forked is still on its way
+    worker.pid = worker.peer->pid;
+    worker.output->SetPid(worker.pid);
+  }
   --job->starting;
   job->failures = 0;
+  job->proven = true;
   Hand(*job, worker);
 }
 
@@ -166,6 +171,7 @@ Status WorkerPool::StartServer(Job& job) {
              });
   if (Status status = server->Start(job.program); !status.ok()) return status;
   job.server = std::move(server);
+  job.proven = false;
   return {};
 }
 
@@ -200,7 +206,11 @@ Status WorkerPool::Spawn(Job& job) {
   (*peer)->worker = raw;
   worker->timer = loop_.After(limits_.start_us, [this, raw] {
     raw->timer = 0;
-    if (Job* owner = FindJob(raw->job); owner != nullptr && owner->server != nullptr) {
+    Job* owner = FindJob(raw->job);
+    if (owner == nullptr || owner->server == nullptr) return;
+    if (owner->proven) {  // the server is fine; this one worker is not
+      Kill(*raw, Failure{Code::kUnavailable, Cat("worker ", raw->pid, " did not come up in time"), {}, {}});
+    } else {
       owner->server->Kill(Cat("no worker came up within ", limits_.start_us / 1000000,
                               " s; is the program linked with libmanta.so, and do its static objects get done?"));
     }
@@ -256,7 +266,7 @@ void WorkerPool::OnForked(const Id& id, const wire::Forked& message) {
   if (it == workers_.end() || it->second->job != id) return;
   Worker& worker = *it->second;
   if (message.pid != 0) {
-    if (worker.pid != 0) return;
+    if (worker.pidfd.valid()) return;
     worker.pid = message.pid;
     worker.pidfd.Reset(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(message.pid), 0)));
     worker.output->SetPid(message.pid);
@@ -308,7 +318,10 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
   // Its workers die with it. Those that never came up are found out here; the others when their sockets close.
   job->retrying = true;
   for (Worker* worker : OfJob(id)) {
-    if (worker->kill_failure.ok()) worker->kill_failure = ToFailure(why);
+    if (worker->kill_failure.ok()) {
+      worker->kill_failure =
+          Failure{Code::kWorkerCrashed, Cat("worker ", worker->pid, " died with ", why.message()), {}, {}};
+    }
     if (worker->state == Worker::State::kStarting) Finish(*worker);
   }
   job->retrying = false;

@@ -119,6 +119,7 @@ class WorkerPool {
     std::size_t starting = 0;
     int failures = 0;  // to start, in a row
     bool retrying = false;
+    bool proven = false;  // its fork server has brought up a worker
   };
 
   Status Spawn(Job& job);

@@ -1,5 +1,8 @@
 // Actors as their callers see them.
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/clock.h"
@@ -27,7 +30,10 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   options.max_call_retries = settings.max_call_retries;
   options.concurrency = settings.concurrency;
   options.ordered = settings.ordered && settings.concurrency == 1;
-  options.class_name = class_name;
+  int demangled = 0;
+  char* readable = abi::__cxa_demangle(class_name.c_str(), nullptr, nullptr, &demangled);
+  options.class_name = demangled == 0 ? readable : class_name;
+  std::free(readable);
 
   shm::SpecHeader header;
   if (Status s = FillSpec(site, nullptr, 0, &header); !s.ok()) return s;
@@ -105,6 +111,11 @@ Result<ActorEntry*> Owner::FindActor(const std::string& name, const std::string&
 
 Status Owner::KillActor(ActorEntry* actor, bool restart) {
   if (actor->session != session_) return Status(Code::kInvalid, "this handle belongs to a cluster that was shut down");
+  if (!restart) {
+    // What is called from now on must not be served by a process that has not heard of its end.
+    const Lock lock(mutex_);
+    actor->killed = true;
+  }
   wire::KillActor message;
   message.actor = actor->id;
   message.restart = restart;
@@ -143,7 +154,7 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
   const Lock lock(mutex_);
   if (!lost_.ok()) return Status(lost_.code, lost_.message);
-  if (!actor->attached && actor->phase != wire::ActorPhase::kDead) {
+  if (!actor->attached && !actor->killed && actor->phase != wire::ActorPhase::kDead) {
     if (Status s = AttachActor(actor); !s.ok()) return s;
   }
   Entry* entry = NewCall(header, plan, out);
@@ -155,9 +166,14 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
     scope.entries.clear();
     scope.actors.clear();
   }
-  if (actor->phase == wire::ActorPhase::kDead) {
+  if (actor->phase == wire::ActorPhase::kDead || actor->killed) {
     entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way
-    FailCall(entry, actor->failure);
+    entry->queue = nullptr;
+    if (actor->failure.ok()) {
+      FailCall(entry, Failure{Code::kActorDied, Cat("actor ", actor->options.class_name, " (", ToString(actor->id), ") was killed"), {}, {}});
+    } else {
+      FailCall(entry, actor->failure);
+    }
     SettleDoomed();
     return {};
   }

@@ -42,7 +42,8 @@ struct Lane {
   std::uint64_t request = 0;  // the lease it was sent with; 0: free, or an actor's
   bool active = false;        // somebody may write to it
   bool cancelled = false;     // the request was withdrawn
-  std::uint64_t timed_out = 0;  // the task its worker is being killed for
+  std::uint64_t timed_out = 0;  // the task its worker is being killed for …
+  Failure timeout_failure;      // … and how that will be told
   ProcessId worker = kNoProcess;
   std::uint32_t pid = 0;
   ClassQueue* queue = nullptr;
@@ -94,6 +95,7 @@ struct ActorEntry {
   std::uint32_t session = 0;
   bool held = false;      // the daemon counts us as a holder
   bool attached = false;
+  bool killed = false;    // by us, for good
   wire::ActorPhase phase = wire::ActorPhase::kStarting;
   Failure failure;        // once dead
   std::unique_ptr<owner::ClassQueue> queue;

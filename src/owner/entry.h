@@ -61,6 +61,7 @@ struct Entry {
   static constexpr std::uint8_t kSubscribed = 8; // waits for ObjectReady
   static constexpr std::uint8_t kCancelled = 16;
   static constexpr std::uint8_t kSharedPlace = 32;  // another process may know where it is stored
+  static constexpr std::uint8_t kTimedOut = 64;     // its worker is being killed for that
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;

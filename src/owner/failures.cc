@@ -110,11 +110,13 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
     Push(entry);
     return;
   }
+  entry->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
   Failure full = failure;
   if (crashed) {
-    const int limit = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
+    const int planned = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
+    const std::int64_t limit = entry->queue->actor != nullptr ? entry->queue->actor->options.max_call_retries : planned;
     full.message = Cat(DescribeTask(entry), ": ", failure.message,
-                       limit > 0 ? Cat("\n(it was started ", limit + 1, " times; see SetRetries)") : "");
+                       limit > 0 ? Cat("\n(it was started ", limit + 1, " times)") : "");
   }
   FailCall(entry, full);
 }
@@ -212,6 +214,7 @@ void Owner::CheckTimeouts(std::int64_t now_us) {
     const std::int64_t limit = entry->plan->options.timeout.count();
     if (limit == 0 || now_us - started < limit) continue;
     lane->timed_out = token;
+    entry->flags |= Entry::kTimedOut;
     wire::KillWorker message;
     message.worker = memory.worker.load(std::memory_order_relaxed);
     message.stack = true;
@@ -220,6 +223,7 @@ void Owner::CheckTimeouts(std::int64_t now_us) {
                                   " ms, and was stopped; raise SetTimeout, or look at the stack it printed"),
                               {},
                               {}};
+    lane->timeout_failure = message.failure;
     static_cast<void>(link().Send(message));
   }
 }

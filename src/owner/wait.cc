@@ -39,13 +39,17 @@ void Owner::SetValue(Entry* entry, std::span<const std::byte> bytes) {
 
 void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload) {
   using shm::ReplyHeader;
-  static_cast<void>(lane);
   Entry* first = table_.Find(header.entry, header.generation);
   if (first == nullptr || first->origin != Origin::kTask || first->session != session_) return;
   const std::span<const std::byte> bytes(payload, header.size);
   Entry* entry = Return(first, header.index);
   if (entry == nullptr) return;
   const bool last = (header.flags & ReplyHeader::kLast) != 0;
+  if ((first->flags & Entry::kTimedOut) != 0) {
+    // Too late: the signal that asks for its stack has woken it up.
+    first->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
+    return RetryOrFail(first, lane.timeout_failure, true, false);
+  }
   if (header.kind == shm::ReplyKind::kFailure) {
     if (first->done()) return;
     Failure failure;

@@ -294,6 +294,22 @@ void StoreClient::Flush() {
   if (!ids.empty()) link_.Free(std::move(ids), std::move(places));
 }
 
+void StoreClient::ReturnEmpty() {
+  std::vector<std::uint32_t> empty;
+  {
+    const std::lock_guard lock(lent_mutex_);
+    std::erase_if(lent_, [&](const std::unique_ptr<Lent>& lent) {
+      if (!Enter(*lent)) return true;
+      lent->allocator.TakeFreed(lent->table);
+      const bool nothing = lent->allocator.live() == 0;
+      Leave(*lent);
+      if (nothing) empty.push_back(lent->segment);
+      return nothing;
+    });
+  }
+  for (const std::uint32_t segment : empty) link_.Return(segment);
+}
+
 void StoreClient::UnmapRetired() {
   const std::lock_guard lock(lent_mutex_);
   const std::lock_guard map_lock(map_mutex_);

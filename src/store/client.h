@@ -95,6 +95,9 @@ class StoreClient {
   void Free(const Id& object, const Place& place, bool shared = true);
   // Sends the waiting frees.
   void Flush();
+  // Gives segments back in which nothing lives. The daemon takes them when it needs them anyway; a process that
+  // goes idle for long can spare it the search.
+  void ReturnEmpty();
   // Frees that wait for Flush.
   [[nodiscard]] std::size_t waiting_frees() const { return waiting_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t open_views() const { return pins_.count(); }

@@ -140,6 +140,20 @@ TEST(StoreClient, ALargeObjectFreedByTheDaemonLeavesItsMemoryForTheNext) {
   EXPECT_EQ(process.requests, 1);
 }
 
+TEST(StoreClient, SegmentsInWhichNothingLivesAreGivenBack) {
+  TestNode node(Small(16 << 20));
+  TestProcess process(node, 1);
+  TestProcess other(node, 2);
+  Result<Place> kept = PutTest(process, 1, 5'000);
+  Result<Place> large = PutTest(process, 2, 10 << 20);
+  process.client().Free(TestId(2), *large, false);
+  other.Return(kept->segment);  // not lent to it: ignored
+  process.client().ReturnEmpty();
+  EXPECT_TRUE(CheckTest(process, 1, &*kept).ok());
+  ASSERT_TRUE(PutTest(other, 3, 10 << 20).ok());
+  EXPECT_EQ(PutTest(process, 4, 5'000)->segment, kept->segment);
+}
+
 TEST(StoreClient, AReaderWithTooManyPinsIsToldSo) {
   TestNode node(Small(16 << 20));
   TestProcess process(node, 1);

@@ -24,6 +24,9 @@ std::uint64_t SegmentBytes(const KeeperConfig& config) {
   return eighth / (64ULL << 10) * (64ULL << 10);
 }
 
+constexpr std::int64_t kRetiredTickUs = 1'000;        // while memory is being given back, in steps so that the loop
+constexpr std::uint64_t kGiveBackStep = 64ULL << 20;  // has time for others
+
 }  // namespace
 
 Keeper::Keeper(KeeperConfig config)
@@ -205,10 +208,12 @@ void Keeper::Tick(std::int64_t now_us) {
   }
   if (!late.empty()) ServeWaiting(now_us);
   GiveBackIdle(now_us);
+  GiveBackRetired(kGiveBackStep);
 }
 
 std::int64_t Keeper::NextTick() const {
   if (!waiting_.empty()) return now_us_ + kWaitingTickUs;
+  if (!retired_.empty()) return now_us_ + kRetiredTickUs;
   if (!deferred_.empty()) return now_us_ + kDeferredTickUs;
   return segments_.empty() ? -1 : std::max(sweep_us_, now_us_ + 1000);
 }

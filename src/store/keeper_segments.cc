@@ -34,21 +34,40 @@ Result<Keeper::Segment*> Keeper::NewSegment(std::uint64_t bytes, bool whole) {
   return made;
 }
 
-// Others may have it mapped: they see the mark when they look next, and the memory is gone at once.
+// Others may have it mapped: they see the mark when they look next. Its memory counts until it is given back.
 void Keeper::Retire(std::uint32_t id) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
   Segment& segment = *found->second;
   segment.table.header().gate.store(kNoGate, std::memory_order_seq_cst);
   segment.table.header().retired.store(1, std::memory_order_seq_cst);
-  SegmentMemory::GiveBack(segment.fd.get(), segment.table.shape().bytes);
-  total_bytes_ -= segment.table.shape().bytes;
+  retired_.push_back(Retired{std::move(segment.fd), segment.table.shape().bytes, kPage});
   segments_.erase(found);
+}
+
+// Gives back about `budget` bytes of what was retired. False: there is nothing.
+bool Keeper::GiveBackRetired(std::uint64_t budget) {
+  if (retired_.empty()) return false;
+  while (!retired_.empty() && budget > 0) {
+    Retired& oldest = retired_.front();
+    const std::uint64_t step = std::min(budget, oldest.bytes - oldest.done);
+    SegmentMemory::GiveBack(oldest.fd.get(), oldest.done, oldest.done + step);
+    oldest.done += step;
+    budget -= step;
+    if (oldest.done < oldest.bytes) break;
+    total_bytes_ -= oldest.bytes;
+    retired_.pop_front();
+  }
+  return true;
 }
 
 bool Keeper::DropCached(std::uint64_t need, bool at_least_one) {
   bool dropped = false;
   while (total_bytes_ + need > config_.capacity || (at_least_one && !dropped)) {
+    if (GiveBackRetired(~0ULL)) {
+      dropped = true;
+      continue;
+    }
     Segment* oldest = nullptr;
     for (const auto& [id, segment] : segments_) {
       if (segment->use != Segment::Use::kCached) continue;
@@ -56,7 +75,6 @@ bool Keeper::DropCached(std::uint64_t need, bool at_least_one) {
     }
     if (oldest == nullptr) break;
     Retire(oldest->id);
-    dropped = true;
   }
   return dropped;
 }

@@ -331,7 +331,7 @@ TEST(Keeper, HugePagesServeWhereTheMachineAllowsIt) {
 // A process may write anything into a segment it was lent; the daemon must live on, and so must the others.
 TEST(Keeper, ATableFullOfGarbageHurtsOnlyItsWriter) {
   Folder folder;
-  for (unsigned seed = 0; seed < 200; ++seed) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
     KeeperConfig config = Small(2 << 20);
     config.spill_folder = folder.path();
     config.wait_us = 0;

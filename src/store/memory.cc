@@ -88,11 +88,10 @@ Result<base::Fd> SegmentMemory::ReadOnly(int fd) {
   return reopened;
 }
 
-void SegmentMemory::GiveBack(int fd, std::uint64_t bytes) {
-  if (bytes <= kPage) return;
+void SegmentMemory::GiveBack(int fd, std::uint64_t from, std::uint64_t to) {
   // Failing leaves the pages to the last process that unmaps them.
-  (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kPage),
-                  static_cast<off_t>(bytes - kPage));
+  (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
+                  static_cast<off_t>(to - from));
 }
 
 std::uint64_t AvailableMemory() {

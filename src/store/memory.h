@@ -24,8 +24,8 @@ class SegmentMemory {
 
   // The same file, for readers.
   static Result<base::Fd> ReadOnly(int fd);
-  // Gives back all pages of the file but the first, though others still map it.
-  static void GiveBack(int fd, std::uint64_t bytes);
+  // Gives the pages of [from, to) back to the machine, though others still map them: they read zeros.
+  static void GiveBack(int fd, std::uint64_t from, std::uint64_t to);
 
  private:
   base::Fd mount_;

@@ -207,7 +207,13 @@ std::string FunctionName(const void* address) {
     const SymbolFile file(*module);
     Symbol symbol;
     file.Find({&at, 1}, {&symbol, 1});
-    if (!symbol.name.empty()) name = ShortName(Demangle(std::string(symbol.name).c_str()));
+    if (!symbol.name.empty()) {
+      // A lambda is found by its trampoline, whose only template argument it is.
+      std::string full = Demangle(std::string(symbol.name).c_str());
+      static constexpr std::string_view kTrampoline = "void manta::internal::CallFunctor<";
+      if (full.starts_with(kTrampoline)) full = full.substr(kTrampoline.size(), full.rfind('>') - kTrampoline.size());
+      name = ShortName(full);
+    }
   }
   if (name.empty()) {
     std::ostringstream text;

@@ -156,6 +156,7 @@ void Worker::StartLease(wire::Frame& frame) {
   owner_->SetJob(message->job);
   SetGpus(message->with_gpus, message->gpus);
   served_.push_back(std::move(served));
+  bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);  // until Idle says otherwise
 }
 
 void Worker::ReturnLease() {

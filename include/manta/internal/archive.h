@@ -31,8 +31,27 @@ namespace internal {
 // Runs of plain values from kAlignFrom bytes on start at a multiple of kAlignTo from the blob's start.
 inline constexpr std::size_t kAlignFrom = 256;
 inline constexpr std::size_t kAlignTo = 64;
-// Containers and pointers inside each other. Safe for 8 MB of stack also with a sanitizer's frames.
+// Containers and pointers inside each other.
 inline constexpr std::size_t kMaxDepth = 1000;
+// A thread usually has 8 MB. kMaxDepth ends the recursion first, except for classes with large arrays in them
+// and under sanitizers, whose frames are ten times as large.
+inline constexpr std::intptr_t kMaxStack = std::intptr_t{4} << 20;
+
+// How deep an archive is inside the value, in levels and in bytes of stack.
+class Depth {
+ public:
+  // false: too deep.
+  [[nodiscard]] bool Enter() {
+    const auto here = reinterpret_cast<std::intptr_t>(__builtin_frame_address(0));
+    if (level_++ == 0) start_ = here;
+    return level_ <= kMaxDepth && start_ - here <= kMaxStack;  // inlining may make it negative
+  }
+  void Leave() { --level_; }
+
+ private:
+  std::size_t level_ = 0;
+  std::intptr_t start_ = 0;
+};
 
 [[nodiscard]] constexpr std::size_t AlignUp(std::size_t position) {
   return (position + kAlignTo - 1) & ~(kAlignTo - 1);
@@ -40,7 +59,7 @@ inline constexpr std::size_t kMaxDepth = 1000;
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void ThrowTooDeep() {
   throw InvalidError("cannot send a value nested more than " + std::to_string(kMaxDepth) +
-                     " levels deep (or one that contains itself); send long chains as a std::vector");
+                     " levels or 4 MiB of stack deep (or one that contains itself); send long chains as a std::vector");
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void ThrowResized(std::size_t size) {
   throw InvalidError("a value changed while it was being encoded: it no longer has " + std::to_string(size) +
@@ -77,13 +96,13 @@ class SizeCounter {
   [[nodiscard]] std::size_t position() const { return position_; }
 
   void Enter() {
-    if (++depth_ > internal::kMaxDepth) internal::ThrowTooDeep();
+    if (!depth_.Enter()) internal::ThrowTooDeep();
   }
-  void Leave() { --depth_; }
+  void Leave() { depth_.Leave(); }
 
  private:
   std::size_t position_ = 0;
-  std::size_t depth_ = 0;
+  internal::Depth depth_;
 };
 
 class Writer {
@@ -126,9 +145,9 @@ class Writer {
   }
 
   void Enter() {
-    if (++depth_ > internal::kMaxDepth) internal::ThrowTooDeep();
+    if (!depth_.Enter()) internal::ThrowTooDeep();
   }
-  void Leave() { --depth_; }
+  void Leave() { depth_.Leave(); }
 
  private:
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(end_ - begin_); }
@@ -137,7 +156,7 @@ class Writer {
   std::byte* begin_;
   std::byte* cursor_;
   std::byte* end_;
-  std::size_t depth_ = 0;
+  internal::Depth depth_;
 };
 
 class Reader {
@@ -196,9 +215,9 @@ class Reader {
   }
 
   void Enter() {
-    if (++depth_ > internal::kMaxDepth) Fail("containers are nested too deep");
+    if (!depth_.Enter()) Fail("containers are nested too deep");
   }
-  void Leave() { --depth_; }
+  void Leave() { depth_.Leave(); }
 
  private:
   const std::byte* begin_;
@@ -206,7 +225,7 @@ class Reader {
   const std::byte* end_;
   const KeepAlive* keep_;
   std::vector<KeepAlive>* copies_;
-  std::size_t depth_ = 0;
+  internal::Depth depth_;
 };
 
 }  // namespace manta

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <complex>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -195,7 +196,7 @@ struct Codec<std::optional<T>> {
   }
   static std::optional<T> Read(Reader& reader) {
     if (!reader.Read<bool>()) return std::nullopt;
-    return std::optional<T>(reader.Read<std::remove_cv_t<T>>());
+    return std::optional<T>(std::in_place, reader.Read<std::remove_cv_t<T>>());
   }
 };
 

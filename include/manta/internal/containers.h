@@ -26,11 +26,11 @@
 namespace manta {
 namespace internal {
 
-// As many elements as fit into the bytes that are left, were they as large as in memory: a false count
-// cannot make us allocate more than we were sent.
+// As many elements as fit into the bytes that are left, were they as large as in memory (or as a hash
+// table's bucket): a false count cannot make us allocate more than we were sent.
 template <typename T>
 [[nodiscard]] std::size_t Reserve(const Reader& reader, std::size_t count) {
-  return std::min(count, reader.left() / sizeof(T));
+  return std::min(count, reader.left() / std::max(sizeof(T), sizeof(void*)));
 }
 
 template <typename Archive, typename Range>
@@ -91,7 +91,7 @@ struct RunCodec {
     }
     if constexpr (std::is_default_constructible_v<T>) {
       Container value(count);
-      std::memcpy(static_cast<void*>(value.data()), from, count * sizeof(T));
+      if (count != 0) std::memcpy(static_cast<void*>(value.data()), from, count * sizeof(T));
       return value;
     } else {
       const Array<T> values = Array<T>::Copy(from, count);

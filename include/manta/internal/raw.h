@@ -5,6 +5,7 @@
 // have equal bytes and nothing of the sender's memory leaks.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <complex>
 #include <cstddef>
@@ -41,7 +42,7 @@ concept Custom = HasSerialize<T> || HasFields<T> || HasCodec<T>;
 
 // Only of enums whose underlying type is fixed can every bit pattern be a value.
 template <typename T>
-concept FixedEnum = std::is_enum_v<T> && requires { T{0}; };
+concept FixedEnum = std::is_enum_v<T> && requires { T{0}; } && !std::is_same_v<std::underlying_type_t<T>, bool>;
 
 template <typename T>
 struct RawOf {
