@@ -302,6 +302,7 @@ TEST(DISABLED_SecondDriver, MakesActors) {
 
 TEST_F(Actors, ADetachedActorOutlivesTheDriverThatMadeIt) {
   auto first = Actor<Counter>().SetName("first").Remote(5);
+  ASSERT_FALSE(Address().empty());
   Child second("/proc/self/exe",
                {"--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_SecondDriver.MakesActors"},
                {"MANTA_TEST_ADDRESS=" + Address()});
