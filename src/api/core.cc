@@ -270,7 +270,7 @@ std::byte* Arguments::AddValue(std::size_t size) {
 }
 
 void Arguments::AddRef(Entry* entry) {
-  if (entry->state.load(std::memory_order_acquire) == State::kReady && entry->extra == nullptr &&
+  if (entry->state.load(std::memory_order_acquire) == State::kReady && !entry->contains &&
       (entry->where == Where::kInline || entry->where == Where::kHeap)) {
     std::memcpy(AddValue(entry->size), entry->where == Where::kInline ? entry->small : entry->heap, entry->size);
     return;

@@ -40,6 +40,7 @@ Entry* EntryTable::Allocate(const Id& id, Origin origin, std::uint32_t refs, std
   entry->session = session;
   entry->retries = 0;
   entry->flags = 0;
+  entry->contains = false;
   ++live_;
   return entry;
 }

@@ -88,6 +88,7 @@ struct Entry {
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;
+  bool contains;     // has Refs or handles inside; set before `state`, then constant
 
   Entry() {}  // NOLINT: EntryTable sets every field
   ~Entry() {}

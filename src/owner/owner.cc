@@ -87,11 +87,6 @@ Id Owner::NextId() {
   return DeriveId(caller.parent, caller.path, caller.calls++);
 }
 
-bool Owner::idle() {
-  const Lock lock(mutex_);
-  return submitted_ == completed_ && by_id_.empty() && actors_.empty();
-}
-
 void Owner::OnLost(const std::string& why) {
   {
     const Lock lock(mutex_);
@@ -104,6 +99,7 @@ void Owner::OnLost(const std::string& why) {
         Fail(entry, lost_);
       }
     });
+    SettleDoomed();
   }
   bell_->Ring();
   NotifyWaiters();

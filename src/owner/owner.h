@@ -151,7 +151,6 @@ class Owner {
   [[nodiscard]] ProcessId self() const { return setup_.welcome.process; }
   [[nodiscard]] Id job() const { return setup_.job; }
   [[nodiscard]] std::uint32_t session() const { return session_; }
-  [[nodiscard]] bool idle();  // owns nothing unfinished and holds nothing of others
   void SetJob(const Id& job) { setup_.job = job; }
   // Called for messages that are not the owner's business (a worker's leases, a driver's output).
   std::function<void(wire::Frame&)> other_messages;
@@ -174,7 +173,7 @@ class Owner {
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
   void RequestLease(ClassQueue& queue);
-  void WakeWorker(ClassQueue& queue);
+  bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
   void Balance(ClassQueue& queue, std::int64_t now_us);
   Lane* TakeLane();

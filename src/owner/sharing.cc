@@ -329,6 +329,7 @@ void Owner::DeliverContained(Entry* first, std::uint32_t index, std::vector<Entr
   if (entry == nullptr) return;
   entry->more().contained = std::move(entries);
   entry->more().contained_actors = std::move(actors);
+  entry->contains = true;
 }
 
 }  // namespace manta::owner

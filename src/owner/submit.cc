@@ -335,9 +335,7 @@ void Owner::Refill(ClassQueue& queue) {
 
 void Owner::AskForWorkers(ClassQueue& queue) {
   if (queue.actor != nullptr) {
-    if (queue.actor->lane != nullptr && queue.offset != 0 && queue.ring.memory().sleepers.load(std::memory_order_seq_cst) > 0) {
-      WakeWorker(queue);
-    }
+    if (queue.actor->lane != nullptr) Wake(*queue.actor->lane);
     return;
   }
   if (queue.offset == 0) return;
@@ -348,10 +346,20 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     if (queue.requests == 0) RequestLease(queue);
     return;
   }
-  const std::uint32_t asleep = queue.ring.memory().sleepers.load(std::memory_order_seq_cst);
-  const std::uint32_t awake = lanes > asleep ? lanes - asleep : 0;
+  std::uint32_t awake = 0;
+  Lane* asleep = nullptr;
+  for (Lane* lane : queue.lanes) {
+    if (lane->reader.memory().asleep.load(std::memory_order_seq_cst) == 0) {
+      ++awake;
+    } else {
+      asleep = lane;
+    }
+  }
   if (awake > 0 && waiting <= kComfort * awake) return;
-  if (asleep > 0) return WakeWorker(queue);
+  if (asleep != nullptr) {
+    Wake(*asleep);
+    return;
+  }
   if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue);
 }
 
@@ -374,19 +382,12 @@ void Owner::RequestLease(ClassQueue& queue) {
   static_cast<void>(link().Send(message));
 }
 
-void Owner::WakeWorker(ClassQueue& queue) {
-  const auto wake = [this](Lane* lane) {
-    if (lane->reader.memory().asleep.load(std::memory_order_seq_cst) == 0) return false;
-    setup_.node->bell(lane->reader.memory().worker.load(std::memory_order_relaxed)).Ring();
-    return true;
-  };
-  if (queue.actor != nullptr) {
-    wake(queue.actor->lane);
-    return;
-  }
-  for (Lane* lane : queue.lanes) {
-    if (wake(lane)) return;
-  }
+// Wakes the lane's worker if it sleeps. A word of its own, because the doorbell is also the worker's
+// for other purposes.
+bool Owner::Wake(Lane& lane) {
+  if (lane.reader.memory().asleep.load(std::memory_order_seq_cst) == 0) return false;
+  setup_.node->bell(lane.reader.memory().worker.load(std::memory_order_relaxed)).Ring();
+  return true;
 }
 
 Lane* Owner::TakeLane() {
@@ -438,8 +439,14 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   }
   if (now_us - queue.head_since_us < 20) return;
   queue.head_since_us = now_us;
-  if (queue.ring.memory().sleepers.load(std::memory_order_seq_cst) > 0) return WakeWorker(queue);
-  if (queue.actor == nullptr && queue.requests == 0) RequestLease(queue);
+  if (queue.actor != nullptr) {
+    if (queue.actor->lane != nullptr) Wake(*queue.actor->lane);
+    return;
+  }
+  for (Lane* lane : queue.lanes) {
+    if (Wake(*lane)) return;
+  }
+  if (queue.requests == 0) RequestLease(queue);
 }
 
 void Owner::CancelRequests(ClassQueue& queue) {

@@ -61,6 +61,7 @@ void Owner::PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<Ac
   if (!contained.empty() || !actors.empty()) {
     entry->more().contained = std::move(contained);
     entry->more().contained_actors = std::move(actors);
+    entry->contains = true;
   }
   entry->state.store(State::kReady, std::memory_order_release);
 }

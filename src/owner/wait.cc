@@ -63,6 +63,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   }
   if (!entry->done()) {
     if (header.kind == shm::ReplyKind::kContained) {
+      entry->contains = true;
       for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
         shm::Contained inner;
         std::memcpy(&inner, bytes.data() + at, sizeof inner);

@@ -41,7 +41,6 @@ struct QueueMemory {
   };
   alignas(64) std::atomic<std::uint64_t> head;  // a hint: nothing before it is ready
   alignas(64) std::atomic<std::uint64_t> tail;  // the owner's next position
-  alignas(64) std::atomic<std::uint32_t> sleepers;  // leased workers asleep
   alignas(64) Slot slots[kQueueSlots];
 };
 
@@ -181,7 +180,6 @@ class QueueWorker {
                                                                          std::memory_order_release);
   }
 
-  [[nodiscard]] QueueMemory& memory() { return *q_; }
 
  private:
   // The hint never goes back, or a worker that slept would make all others look at old slots again.

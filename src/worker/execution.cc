@@ -348,7 +348,8 @@ void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t ind
     }
     const timespec pause{0, 200000};
     nanosleep(&pause, nullptr);
-    if (tries > 50000) return;  // ten seconds: it hangs or is gone; its daemon will tell us
+    // Ten seconds and the daemon wants the lease back: the owner is gone.
+    if (tries > 50000 && (owner_.bell().flags.load() & shm::Doorbell::kRevoke) != 0) return;
   }
   header->entry = header_.entry;
   header->generation = header_.generation;

@@ -309,7 +309,6 @@ void Worker::Idle() {
   }
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(1, std::memory_order_seq_cst);
-    served->queue.memory().sleepers.fetch_add(1, std::memory_order_seq_cst);
   }
   bell_->PrepareSleep();
   if (WorkWaits()) {
@@ -318,8 +317,7 @@ void Worker::Idle() {
     bell_->Sleep(-1);
   }
   for (const std::unique_ptr<Served>& served : served_) {
-    served->lane.memory().asleep.store(0, std::memory_order_seq_cst);
-    served->queue.memory().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    served->lane.memory().asleep.store(0, std::memory_order_relaxed);
   }
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
 }
