@@ -219,7 +219,7 @@ TEST_F(Actors, AHandleCanBePassedStoredAndPut) {
 TEST_F(Actors, ATaskMayMakeAnActorAndReturnIt) {
   ActorHandle<Counter> counter = Task([](int start) {
                                    auto made = Actor<Counter>().Remote(start);
-                                   (void)made.Task(&Counter::Add).Remote(1);
+                                   made.Task(&Counter::Add).Remote(1).Get();
                                    return made;
                                  })
                                      .Remote(7)
@@ -302,6 +302,7 @@ TEST(DISABLED_SecondDriver, MakesActors) {
 
 TEST_F(Actors, ADetachedActorOutlivesTheDriverThatMadeIt) {
   auto first = Actor<Counter>().SetName("first").Remote(5);
+  ASSERT_FALSE(Address().empty());
   Child second("/proc/self/exe",
                {"--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_SecondDriver.MakesActors"},
                {"MANTA_TEST_ADDRESS=" + Address()});
@@ -342,7 +343,10 @@ TEST_F(Actors, AnActorThatCrashesFailsItsCallsWithTheSignal) {
 TEST_F(Actors, AnActorWithRestartsComesBackWithFreshState) {
   auto counter = Actor<Counter>().SetMaxRestarts(1).Remote(10);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(5).Get(), 15);
-  EXPECT_THROW(counter.Task(&Counter::Die).Remote().Get(10s), ActorDiedError);
+  const std::string text = MessageOf<WorkerCrashedError>([&] { counter.Task(&Counter::Die).Remote().Get(10s); });
+  EXPECT_THAT(text, ::testing::AllOf(::testing::HasSubstr("SIGKILL"), ::testing::HasSubstr("restarts used 1 of 1")));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("started 4 times"))) << "a call is not retried as a task is";
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("_GLOBAL__N_1"))) << "names are shown as they are written";
   EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(10s), 10);
   EXPECT_THROW(counter.Task(&Counter::Die).Remote().Get(10s), ActorDiedError);
   EXPECT_THROW(counter.Task(&Counter::Value).Remote().Get(10s), ActorDiedError) << "one restart, not two";

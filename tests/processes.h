@@ -118,7 +118,8 @@ struct Cast {
 inline Cast CastOf(const std::string& mark) {
   Cast cast;
   for (const Process& process : Marked(mark)) {
-    if (process.name == "mantad") cast.daemon = process.pid;
+    // A fork server that is about to start still looks like the daemon, whose child it is.
+    if (process.name == "mantad" && LookAt(process.parent).name != "mantad") cast.daemon = process.pid;
     if (process.name == "manta-fork") cast.fork_server = process.pid;
     if (process.name == "manta-worker") cast.workers.push_back(process.pid);
   }

@@ -131,6 +131,16 @@ class Mix {
       ++checked;
     }
     cancelled_.clear();
+    for (const auto& [ref, value] : borrowed_) {  // of an actor that may have been killed since
+      auto result = TryGet(ref, 60s);
+      if (result) {
+        ASSERT_EQ(*result, value);
+      } else {
+        ASSERT_EQ(result.code(), Code::kLost) << result.message();
+      }
+      ++checked;
+    }
+    borrowed_.clear();
     for (const auto& [ref, value] : orphans_) {
       auto result = TryGet(ref, 60s);
       if (result) {
@@ -185,7 +195,7 @@ class Mix {
   }
   void Borrow(int x) {
     if (accounts_.empty()) return;
-    Expect(accounts_.front().ledger.Task(&Ledger::Later).Remote(x).Get(60s), 2 * x);
+    borrowed_.emplace_back(accounts_.front().ledger.Task(&Ledger::Later).Remote(x).Get(60s), 2 * x);
   }
 
   std::mt19937_64 random_;
@@ -193,6 +203,7 @@ class Mix {
   std::vector<Ref<int>> failing_;
   std::vector<std::pair<Ref<int>, int>> cancelled_;
   std::vector<std::pair<Ref<int>, int>> orphans_;
+  std::vector<std::pair<Ref<int>, int>> borrowed_;
   std::vector<Account> accounts_;
 };
 

@@ -282,9 +282,8 @@ void Owner::FailActor(ActorEntry* actor) {
     if (actor->lane != nullptr) ReleaseLane(actor->lane);
     actor->lane = nullptr;
     actor->queue.reset();
-    UnrefActor(actor);
-  }
-  if (actor->refs.load() == 0) {
+    UnrefActor(actor);  // may end it
+  } else if (actor->refs.load() == 0) {
     actors_.erase(actor->id);
     delete actor;
   }

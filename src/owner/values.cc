@@ -59,6 +59,15 @@ void Owner::PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<Ac
     entry->where = Where::kStore;
   }
   if (!contained.empty() || !actors.empty()) {
+    {
+      // Whoever reads the value here must find the very entries: nobody else has heard of them yet.
+      const Lock lock(mutex_);
+      for (Entry* inner : contained) {
+        if ((inner->flags & Entry::kMapped) != 0 || inner->session != session_) continue;
+        inner->flags |= Entry::kMapped;
+        by_id_[inner->id] = inner;
+      }
+    }
     entry->more().contained = std::move(contained);
     entry->more().contained_actors = std::move(actors);
     entry->contains = true;
