@@ -182,6 +182,7 @@ class Owner {
   bool ReadLane(Lane& lane);
   void OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload);
   void SetValue(Entry* entry, std::span<const std::byte> bytes);
+  void SetContents(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
   void Succeed(Entry* entry);
   void Fail(Entry* entry, Failure failure);
   void FailCall(Entry* entry, const Failure& failure);  // all its returns

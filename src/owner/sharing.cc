@@ -327,9 +327,7 @@ void Owner::DeliverContained(Entry* first, std::uint32_t index, std::vector<Entr
   const Lock lock(mutex_);
   Entry* entry = Return(first, index);
   if (entry == nullptr) return;
-  entry->more().contained = std::move(entries);
-  entry->more().contained_actors = std::move(actors);
-  entry->contains = true;
+  SetContents(entry, std::move(entries), std::move(actors));
 }
 
 }  // namespace manta::owner

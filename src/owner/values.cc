@@ -59,20 +59,22 @@ void Owner::PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<Ac
     entry->where = Where::kStore;
   }
   if (!contained.empty() || !actors.empty()) {
-    {
-      // Whoever reads the value here must find the very entries: nobody else has heard of them yet.
-      const Lock lock(mutex_);
-      for (Entry* inner : contained) {
-        if ((inner->flags & Entry::kMapped) != 0 || inner->session != session_) continue;
-        inner->flags |= Entry::kMapped;
-        by_id_[inner->id] = inner;
-      }
-    }
-    entry->more().contained = std::move(contained);
-    entry->more().contained_actors = std::move(actors);
-    entry->contains = true;
+    const Lock lock(mutex_);
+    SetContents(entry, std::move(contained), std::move(actors));
   }
   entry->state.store(State::kReady, std::memory_order_release);
+}
+
+void Owner::SetContents(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors) {
+  // Whoever reads the value here must find the very entries: nobody else has heard of them yet.
+  for (Entry* inner : contained) {
+    if ((inner->flags & Entry::kMapped) != 0 || inner->session != session_) continue;
+    inner->flags |= Entry::kMapped;
+    by_id_[inner->id] = inner;
+  }
+  entry->more().contained = std::move(contained);
+  entry->more().contained_actors = std::move(actors);
+  entry->contains = true;
 }
 
 void Owner::PutAbort(Entry* entry) {
