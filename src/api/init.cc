@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -69,6 +70,11 @@ Status CheckConfig(const Config& config) {
     if (name.find_first_of("=\n") != std::string::npos) {
       return Status(Code::kInvalid, Cat("Init: the resource name '", name, "' contains '=' or a line break"));
     }
+  }
+  const std::uint64_t memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (config.store_bytes > memory) {
+    return Status(Code::kInvalid, Cat("Init: Config::store_bytes asks for ", Bytes(config.store_bytes), ", but this machine has ",
+                                      Bytes(memory), " of memory"));
   }
   if (config.store_bytes != 0 && config.store_bytes < (1ULL << 20)) {
     return Status(Code::kInvalid, Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
@@ -189,8 +195,9 @@ Status Start(const Config& config, Driver& driver) {
   if (address.empty()) {
     if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr) address = from;
   }
+  const std::string where = address.empty() ? std::string() : Cat(" (at ", address, config.address.empty() ? ", which MANTA_ADDRESS names)" : ")");
   Result<base::Fd> socket = address.empty() ? StartDaemon(config, &driver.daemon) : Connect(address);
-  if (!socket.ok()) return socket.status();
+  if (!socket.ok()) return Status(socket.status().code(), socket.status().message() + where);
   Result<shm::Arena> arena = shm::Arena::Create();
   if (!arena.ok()) return arena.status();
   auto shared_arena = std::make_shared<shm::Arena>(std::move(*arena));
@@ -220,7 +227,15 @@ Status Start(const Config& config, Driver& driver) {
   std::vector<base::Fd> fds;
   Result<wire::Welcome> welcome =
       driver.link->Call<wire::Welcome>(hello, {shared_arena->fd(), program.get()}, &fds, kAnswerUs);
-  if (!welcome.ok()) return welcome.status();
+  if (!welcome.ok()) {
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    const bool few = address.empty() && files.rlim_cur < 64;
+    return Status(welcome.status().code(),
+                  Cat("Init: ", welcome.status().message(), where,
+                      address.empty() ? "; it ended right after its start, and said why on stderr" : "",
+                      few ? Cat("; this process may open only ", files.rlim_cur, " files: raise `ulimit -n`") : ""));
+  }
   if (fds.size() != 1) return Status(Code::kCorrupt, "the daemon's welcome came without the node area");
   Result<shm::NodeArea> node = shm::NodeArea::Open(std::move(fds[0]));
   if (!node.ok()) return node.status();

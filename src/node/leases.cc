@@ -35,7 +35,7 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
   }
   asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need};
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue},
+  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
                                    base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
@@ -100,7 +100,7 @@ Status Leases::AddActor(const Id& actor, const Resources& need) {
   asked_[key] = Ask{{}, 0, 0, actor, {}};
   actor_keys_[actor] = key;
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0}, base::NowMicros(), &actions);
+  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0, false}, base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     actor_keys_.erase(actor);

@@ -45,7 +45,7 @@ class ProcessOutput {
   using OnLines = std::function<void(std::vector<wire::LogLine> lines)>;
   using Ready = std::function<bool()>;
 
-  static constexpr std::size_t kTailLines = 20;
+  static constexpr std::size_t kTailLines = 40;
 
   ProcessOutput(base::Loop& loop, OnLines on_lines, Ready ready)
       : loop_(loop), on_lines_(std::move(on_lines)), ready_(std::move(ready)) {}

@@ -75,7 +75,9 @@ struct ClassQueue {
 
   // For noticing that nothing moves.
   std::uint64_t last_head = 0;
-  std::int64_t head_since_us = 0;
+  std::int64_t head_since_us = 0;    // when the ring's head moved last
+  std::int64_t balanced_us = 0;      // when something was last done about it
+  bool asked_stalled = false;        // the waiting request says so
   bool timed = false;  // has had tasks with a timeout
 
   ActorEntry* actor = nullptr;  // whose calls these are, if an actor's

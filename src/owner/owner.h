@@ -172,7 +172,7 @@ class Owner {
   bool PushToRing(ClassQueue& queue, Entry* entry);
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
-  void RequestLease(ClassQueue& queue);
+  void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
   void Balance(ClassQueue& queue, std::int64_t now_us);

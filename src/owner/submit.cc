@@ -14,6 +14,10 @@ namespace {
 // Tasks in the ring for each worker before it pays to have another: a hand-over to a busy worker is
 // cheaper than waking an idle one (42 µs).
 constexpr std::uint64_t kComfort = 4;
+// Without movement for so long, somebody is woken or asked for; …
+constexpr std::int64_t kStallUs = 20;
+// … and for so long, the workers we have are stuck in long tasks.
+constexpr std::int64_t kStuckUs = 10000;
 
 std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> arguments) {
   std::uint64_t hash = header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module;
@@ -29,11 +33,11 @@ std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> a
 
 Status Amount(const std::string& name, double value, Resources* out) {
   if (!std::isfinite(value) || value < 0 || value > 1e9) {
-    return Status(Code::kInvalid, Cat("a task cannot ask for ", value, " of ", name, ": give a number from 0 to 1e9"));
+    return Status(Code::kInvalid, Cat("one cannot ask for ", value, " of ", name, ": give a number from 0 to 1e9"));
   }
   const double units = value * static_cast<double>(kUnit);
   if (std::abs(units - std::round(units)) > 1e-6 * std::max(1.0, units)) {
-    return Status(Code::kInvalid, Cat("a task asks for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
+    return Status(Code::kInvalid, Cat("asked for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
   }
   out->Set(name, std::llround(units));
   return {};
@@ -343,7 +347,7 @@ void Owner::AskForWorkers(ClassQueue& queue) {
   if (waiting == 0) return;
   const auto lanes = static_cast<std::uint32_t>(queue.lanes.size());
   if (lanes == 0) {
-    if (queue.requests == 0) RequestLease(queue);
+    if (queue.requests == 0) RequestLease(queue, false);
     return;
   }
   std::uint32_t awake = 0;
@@ -360,10 +364,10 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     Wake(*asleep);
     return;
   }
-  if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue);
+  if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue, false);
 }
 
-void Owner::RequestLease(ClassQueue& queue) {
+void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   Lane* lane = TakeLane();
   if (lane == nullptr) return;  // thousands of workers already
   lane->queue = &queue;
@@ -379,6 +383,8 @@ void Owner::RequestLease(ClassQueue& queue) {
   message.priority = queue.priority;
   message.queue = queue.offset;
   message.lane = lane->offset;
+  message.stalled = stalled;
+  queue.asked_stalled = stalled;
   static_cast<void>(link().Send(message));
 }
 
@@ -426,19 +432,15 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   if (queue.offset == 0) return;
   if (!queue.backlog.empty()) Refill(queue);
   const std::uint64_t head = queue.ring.head();
-  if (queue.waiting() == 0) {
+  if (queue.waiting() == 0 || head != queue.last_head) {
     queue.last_head = head;
     queue.head_since_us = now_us;
-    if (queue.requests > 0 && queue.actor == nullptr) CancelRequests(queue);
+    queue.balanced_us = now_us;
+    if (queue.waiting() == 0 && queue.requests > 0 && queue.actor == nullptr) CancelRequests(queue);
     return;
   }
-  if (head != queue.last_head) {
-    queue.last_head = head;
-    queue.head_since_us = now_us;
-    return;
-  }
-  if (now_us - queue.head_since_us < 20) return;
-  queue.head_since_us = now_us;
+  if (now_us - queue.balanced_us < kStallUs) return;
+  queue.balanced_us = now_us;
   if (queue.actor != nullptr) {
     if (queue.actor->lane != nullptr) Wake(*queue.actor->lane);
     return;
@@ -446,7 +448,13 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   for (Lane* lane : queue.lanes) {
     if (Wake(*lane)) return;
   }
-  if (queue.requests == 0) RequestLease(queue);
+  const bool stalled = !queue.lanes.empty() && now_us - queue.head_since_us >= kStuckUs;
+  if (queue.requests == 0) {
+    RequestLease(queue, stalled);
+  } else if (stalled && !queue.asked_stalled) {
+    CancelRequests(queue);  // the new one says how things are; the old one comes back as LeaseEnded
+    RequestLease(queue, true);
+  }
 }
 
 void Owner::CancelRequests(ClassQueue& queue) {

@@ -9,8 +9,8 @@
 //   (4) nobody waits who could be served with what is free and not held back for those before it.
 //
 // Order. Tasks that woke up and want their CPUs back (Unblock) come first, in order of waking. Then requests:
-// higher priority first; within a priority those whose queue is served by fewer leases (blocked ones do not count);
-// then by arrival. When a revoked lease ends, the requests of its queue go to the end of the line. Why arrival and
+// higher priority first; within a priority those whose queue is served by fewer leases (blocked ones do not count,
+// nor do any while their owner says they are stuck in long tasks); then by arrival. When a revoked lease ends, the requests of its queue go to the end of the line. Why arrival and
 // not best fit: best fit lets a stream of 1-CPU tasks starve a 16-CPU one forever. Why the less served queue goes
 // first: an owner that asks for many workers would otherwise keep out all who came later until it has them all.
 // Requests that differ only in number (same owner, queue, priority and need) form a line; only its first counts.
@@ -60,6 +60,7 @@ struct LeaseWant {
   std::int32_t priority = 0;
   bool actor = false;       // never revoked
   std::uint64_t queue = 0;  // of the owner; a request never has a lease revoked that serves its own queue
+  bool stalled = false;     // all leases of its queue are inside long tasks: as good as served by none
 };
 
 // `key` is granted, as lease number `lease` (never 0, never used twice). Give it a worker.
@@ -170,7 +171,7 @@ class LeaseQueue {
     LeaseWant want;                                   // of each, but for key.request
     std::map<std::uint64_t, std::uint64_t> requests;  // arrival to request; never empty
   };
-  using Lines = std::map<std::tuple<std::int32_t, bool, ProcessId, std::uint64_t, Resources>, Line>;
+  using Lines = std::map<std::tuple<std::int32_t, bool, ProcessId, std::uint64_t, Resources, bool>, Line>;
   struct Spot {
     Lines::iterator line;
     std::uint64_t arrival = 0;
@@ -182,6 +183,8 @@ class LeaseQueue {
 
   [[nodiscard]] static QueueName QueueOf(const LeaseWant& want) { return {want.key.owner, want.queue}; }
   [[nodiscard]] Served ServedBy(const LeaseWant& want) const;  // zeros for an actor
+  // The same for one who waits: zero, too, if its leases are stuck.
+  [[nodiscard]] std::int64_t HelpedBy(const LeaseWant& want) const { return want.stalled ? 0 : ServedBy(want).running; }
   // Changes of a lease go between Detach and Attach, which keep free_, loose_ and served_ in step with it.
   void Detach(const Lease& lease);
   void Attach(const Lease& lease);

@@ -94,6 +94,7 @@ struct LeaseRequest {
   std::int32_t priority = 0;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
+  bool stalled = false;  // what the queue's other leases run takes long, and nothing moves
 };
 // P -> N: the queue has run empty. Answered one-way by LeaseEnded{request} if it was still waiting;
 // if it was granted meanwhile, nothing happens.

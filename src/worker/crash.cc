@@ -113,6 +113,8 @@ void WriteStack(const void* context) {
     }
     const SymbolFile file(*module);
     file.Find({&at, 1}, {&symbol, 1});
+    // Below the first trampoline there is only our own machinery.
+    if (symbol.name.find("5manta8internal") != std::string_view::npos) break;
     if (symbol.name.empty()) {
       line << FileName(module->path) << "+0x";
       line.Number(at - module->base, 16).Write();
