@@ -104,7 +104,8 @@ Status SendAll(int socket, std::span<const std::byte> bytes, std::span<const int
   return {};
 }
 
-Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds, bool* would_block) {
+Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds,
+               bool* would_block) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))];
   *count = 0;
   *would_block = false;
