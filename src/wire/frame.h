@@ -72,6 +72,8 @@ template <typename M>
   return EncodeFrame(M::kKind, call, std::as_bytes(std::span(body)), fds);
 }
 
+// One sendmsg, again if a signal interrupts it; descriptors go with the first byte. -1: see errno.
+std::ptrdiff_t SendOnce(int socket, std::span<const std::byte> bytes, std::span<const int> fds, int flags);
 // Blocking: sends it all, descriptors with the first byte. kUnavailable when the peer is gone.
 Status SendAll(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 // One recvmsg. *count 0 with ok means the peer closed; with `would_block` set, nothing was there.
