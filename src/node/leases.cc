@@ -35,8 +35,9 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
   }
   asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need};
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
-                                   base::NowMicros(), &actions);
+  const Status status =
+      queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
+                 base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(status)});

@@ -131,7 +131,8 @@ Status Owner::AttachActor(ActorEntry* actor) {
   }
   if (actor->lane == nullptr) {
     actor->lane = TakeLane();
-    if (actor->lane == nullptr) return Status(Code::kOutOfMemory, Cat("one process cannot call over ", shm::kMaxLanes, " actors"));
+    if (actor->lane == nullptr)
+      return Status(Code::kOutOfMemory, Cat("one process cannot call over ", shm::kMaxLanes, " actors"));
     actor->lane->queue = actor->queue.get();
     actor->lane->active = true;
     active_lanes_.push_back(actor->lane);
@@ -170,7 +171,10 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
     entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way
     entry->queue = nullptr;
     if (actor->failure.ok()) {
-      FailCall(entry, Failure{Code::kActorDied, Cat("actor ", actor->options.class_name, " (", ToString(actor->id), ") was killed"), {}, {}});
+      FailCall(entry, Failure{Code::kActorDied,
+                              Cat("actor ", actor->options.class_name, " (", ToString(actor->id), ") was killed"),
+                              {},
+                              {}});
     } else {
       FailCall(entry, actor->failure);
     }
@@ -234,7 +238,8 @@ void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
     shm::SpecHeader header;
     std::memcpy(&header, log_.at(spec), sizeof header);
     Entry* entry = table_.Find(header.entry, header.generation);
-    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry : nullptr;
+    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry
+                                                                                                             : nullptr;
   };
   for (const ClassQueue::Away& away : queue.away) {
     if (away.entry->generation == away.generation && !away.entry->done()) begun.push_back(away.entry);

@@ -23,8 +23,8 @@
 #include "manta/internal/core.h"
 #include "manta/options.h"
 #include "owner/class_queue.h"
+#include "owner/daemon_link.h"
 #include "owner/entry.h"
-#include "owner/link.h"
 #include "owner/task_log.h"
 #include "shm/arena.h"
 #include "shm/node_area.h"
@@ -39,12 +39,12 @@ inline constexpr std::size_t kSmallValue = 4096;
 
 // Who is calling: ids of calls are derived from it. One per thread.
 struct Caller {
-  Id parent;                 // the running task, or the job
-  std::uint64_t path = 0;    // which thread of it
-  std::uint64_t calls = 0;   // made so far
+  Id parent;                // the running task, or the job
+  std::uint64_t path = 0;   // which thread of it
+  std::uint64_t calls = 0;  // made so far
   std::uint32_t session = 0;
-  const Resources* need = nullptr;    // of the running task; nullptr in a driver
-  std::uint64_t lease = 0;            // to be given back while the task sleeps
+  const Resources* need = nullptr;  // of the running task; nullptr in a driver
+  std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
 };
 Caller& ThisCaller();
@@ -68,7 +68,7 @@ class Owner {
     std::shared_ptr<shm::Arena> arena;
     std::shared_ptr<shm::NodeArea> node;
     wire::Welcome welcome;
-    Id job;                     // empty in a worker until a task gives it one
+    Id job;  // empty in a worker until a task gives it one
     std::string space;
     InPlaceRunner* runner = nullptr;
     std::string (*function_name)(const void*) = nullptr;  // for messages
@@ -139,8 +139,8 @@ class Owner {
   std::uint64_t AllocateShared(std::uint64_t bytes);
   [[nodiscard]] shm::Arena& arena() { return *setup_.arena; }
 
-  void OnMessage(wire::Frame& frame);        // link's thread
-  void OnLost(const std::string& why);       // the daemon is gone
+  void OnMessage(wire::Frame& frame);   // link's thread
+  void OnLost(const std::string& why);  // the daemon is gone
 
   [[nodiscard]] store::StoreClient& store() { return store_->client; }
   [[nodiscard]] DaemonLink& link() { return *setup_.link; }
@@ -241,7 +241,7 @@ class Owner {
   TaskLog log_;
 
   std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
-  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
+  std::vector<ClassQueue*> all_queues_;  // of tasks and of actors
   std::unordered_map<std::string, std::unique_ptr<Plan>> plans_;
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
@@ -256,20 +256,20 @@ class Owner {
     Id id;
     bool hold = false;
   };
-  std::vector<HoldOrDrop> pending_;           // to be told to the daemon, in this order
-  std::vector<Entry*> doomed_;                // their last count went while the mutex was held
+  std::vector<HoldOrDrop> pending_;  // to be told to the daemon, in this order
+  std::vector<Entry*> doomed_;       // their last count went while the mutex was held
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
-  Failure lost_;                              // the daemon is gone: why
+  Failure lost_;  // the daemon is gone: why
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
   std::mutex wait_mutex_;
   std::condition_variable changed_;
   bool leader_ = false;
   std::atomic<std::uint32_t> followers_{0};
-  std::atomic<std::uint64_t> pumped_{0};      // times somebody looked
-  shm::WakePace woke_;                        // of workers
-  std::atomic<bool> woke_here_{false};        // a worker was woken that last ran on this core
+  std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
+  shm::WakePace woke_;                    // of workers
+  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
 
   std::mutex background_mutex_;
   std::condition_variable background_wake_;

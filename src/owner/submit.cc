@@ -37,7 +37,8 @@ Status Amount(const std::string& name, double value, Resources* out) {
   }
   const double units = value * static_cast<double>(kUnit);
   if (std::abs(units - std::round(units)) > 1e-6 * std::max(1.0, units)) {
-    return Status(Code::kInvalid, Cat("asked for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
+    return Status(Code::kInvalid,
+                  Cat("asked for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
   }
   out->Set(name, std::llround(units));
   return {};
@@ -56,8 +57,8 @@ Status ToResources(double cpus, double gpus, const std::map<std::string, double>
 }
 
 const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
-  std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ', options.retry_match,
-                        ' ', options.timeout.count(), ' ', options.priority);
+  std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ',
+                        options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
   const Lock lock(mutex_);
   if (const auto it = plans_.find(key); it != plans_.end()) return it->second.get();
@@ -206,7 +207,8 @@ Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name,
   std::byte* at = log_.at(offset);
   std::memcpy(at, &header, sizeof header);
   if (!name.empty()) std::memcpy(at + sizeof header, name.data(), name.size());
-  if (!arguments.empty()) std::memcpy(at + sizeof header + shm::Padded(name.size()), arguments.data(), arguments.size());
+  if (!arguments.empty())
+    std::memcpy(at + sizeof header + shm::Padded(name.size()), arguments.data(), arguments.size());
   entry->spec = offset;
   if (entry->extra != nullptr) {
     for (Entry* sibling : entry->extra->siblings) {
@@ -297,7 +299,8 @@ void Owner::Unpark(Entry* entry) {
 
 Status Owner::MakeQueue(ClassQueue& queue) {
   queue.offset = chunks_.Allocate(sizeof(shm::QueueMemory));
-  if (queue.offset == 0) return Status(Code::kOutOfMemory, "too many kinds of tasks and actors at once for one process");
+  if (queue.offset == 0)
+    return Status(Code::kOutOfMemory, "too many kinds of tasks and actors at once for one process");
   queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
   return {};
 }

@@ -97,9 +97,11 @@ bool Owner::ReadLane(Lane& lane) {
     wire::KillWorker message;
     message.worker = lane.worker;
     message.failure = Failure{Code::kWorkerCrashed,
-                              Cat("worker ", lane.pid, " wrote nonsense into shared memory and was killed: look for writes "
+                              Cat("worker ", lane.pid,
+                                  " wrote nonsense into shared memory and was killed: look for writes "
                                   "through wild pointers in its tasks (make asan helps)"),
-                              {}, {}};
+                              {},
+                              {}};
     lane.active = false;
     static_cast<void>(link().Send(message));
   }
@@ -257,7 +259,8 @@ bool Owner::RunInPlace(std::span<Entry* const> mine) {
 }
 
 bool Owner::TakeBack(Entry* entry) {
-  if (entry->stage == Stage::kBacklog || (entry->stage == Stage::kRing && entry->queue->ring.TryTake(entry->position))) {
+  if (entry->stage == Stage::kBacklog ||
+      (entry->stage == Stage::kRing && entry->queue->ring.TryTake(entry->position))) {
     entry->stage = Stage::kTakenBack;
     return true;
   }

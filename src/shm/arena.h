@@ -30,8 +30,8 @@ struct ArenaHeader {
 
 class Arena {
  public:
-  static Result<Arena> Create();            // one's own
-  static Result<Arena> Open(base::Fd fd);   // another process's
+  static Result<Arena> Create();           // one's own
+  static Result<Arena> Open(base::Fd fd);  // another process's
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return map_.data() + offset; }
   [[nodiscard]] int fd() const { return fd_.get(); }

@@ -26,15 +26,54 @@ namespace manta::wire {
 inline constexpr std::uint32_t kVersion = 1;
 
 enum class Kind : std::uint16_t {
-  kFailed = 1, kHello, kWelcome, kGoodbye, kDone,
-  kLeaseRequest, kLeaseCancel, kLeaseRefused, kLeaseGranted, kLeaseStart, kLeaseReturn, kLeaseEnded, kLeaseLost,
-  kBlocked, kUnblock, kKillWorker, kExit,
-  kCreateActor, kActorCreated, kActorStart, kActorReady, kActorFailed, kAttachActor, kActorCaller, kActorState,
-  kKillActor, kFindActor, kActorFound,
-  kExpect, kPublish, kWaitObjects, kObjectReady, kHold, kDrop,
-  kSegmentRequest, kSegmentLent, kOpenSegment, kSegmentOpened, kRestore, kRestored, kFreeObjects, kSegmentReturn,
-  kFork, kForked, kExited,
-  kLogLines, kStatus, kStatusReply,
+  kFailed = 1,
+  kHello,
+  kWelcome,
+  kGoodbye,
+  kDone,
+  kLeaseRequest,
+  kLeaseCancel,
+  kLeaseRefused,
+  kLeaseGranted,
+  kLeaseStart,
+  kLeaseReturn,
+  kLeaseEnded,
+  kLeaseLost,
+  kBlocked,
+  kUnblock,
+  kKillWorker,
+  kExit,
+  kCreateActor,
+  kActorCreated,
+  kActorStart,
+  kActorReady,
+  kActorFailed,
+  kAttachActor,
+  kActorCaller,
+  kActorState,
+  kKillActor,
+  kFindActor,
+  kActorFound,
+  kExpect,
+  kPublish,
+  kWaitObjects,
+  kObjectReady,
+  kHold,
+  kDrop,
+  kSegmentRequest,
+  kSegmentLent,
+  kOpenSegment,
+  kSegmentOpened,
+  kRestore,
+  kRestored,
+  kFreeObjects,
+  kSegmentReturn,
+  kFork,
+  kForked,
+  kExited,
+  kLogLines,
+  kStatus,
+  kStatusReply,
 };
 
 // ---- life of a process ----
@@ -54,9 +93,9 @@ struct Hello {
   std::uint32_t version = kVersion;
   Role role = Role::kDriver;
   std::uint32_t pid = 0;
-  Id job;                  // drawn at random by a driver; a worker sends an empty one
-  std::string program;     // the executable's path, for messages
-  std::uint64_t program_hash = 0;  // of its build id; workers are pooled by it
+  Id job;                              // drawn at random by a driver; a worker sends an empty one
+  std::string program;                 // the executable's path, for messages
+  std::uint64_t program_hash = 0;      // of its build id; workers are pooled by it
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
 };
 // N -> P. Descriptor: the node area.
@@ -65,8 +104,8 @@ struct Welcome {
   ProcessId process = kNoProcess;
   Resources total;
   std::uint64_t store_bytes = 0;
-  std::string node;      // "n1"
-  std::string address;   // how a tool or another driver finds this daemon
+  std::string node;     // "n1"
+  std::string address;  // how a tool or another driver finds this daemon
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -262,9 +301,9 @@ struct ActorFound {
 // What an object turned out to be.
 struct Outcome {
   bool ready = false;
-  Failure failure;        // if not ok, nothing else counts
-  Place place;            // in the store, or
-  std::string bytes;      // the value itself
+  Failure failure;            // if not ok, nothing else counts
+  Place place;                // in the store, or
+  std::string bytes;          // the value itself
   std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
 };
 // P -> N: I own this object, its Ref is leaving me, and it is not ready. The sender is a holder.
@@ -399,7 +438,7 @@ struct StatusReply {
   std::uint32_t workers = 0;
   std::uint32_t workers_busy = 0;
   std::uint32_t actors = 0;
-  std::uint64_t tasks_queued = 0;   // summed over all queues
+  std::uint64_t tasks_queued = 0;  // summed over all queues
   std::uint64_t tasks_running = 0;
   std::uint64_t tasks_finished = 0;
   std::uint64_t store_bytes = 0;

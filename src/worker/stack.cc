@@ -154,7 +154,8 @@ class Names {
       const std::string name = ShortName(function);
       line << (function.size() > 160 ? name : function) << " + 0x" << std::hex << address - module.bias - symbol.value
            << " (" << FileName(module.path) << ")";
-      frame.ours = (in_self && !module.program) || name.starts_with("manta::internal::") || name.starts_with("manta::worker::") || name == "__cxa_throw";
+      frame.ours = (in_self && !module.program) || name.starts_with("manta::internal::") ||
+                   name.starts_with("manta::worker::") || name == "__cxa_throw";
       for (const char* plumbing :
            {"std::__invoke", "std::invoke", "std::__apply_impl", "std::apply", "std::_Function"}) {
         frame.ours |= name.starts_with(plumbing);

@@ -129,7 +129,8 @@ std::shared_ptr<shm::Arena> Worker::ArenaOf(ProcessId owner, std::vector<base::F
 
 std::unique_ptr<Served> Worker::Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane,
                                         std::vector<base::Fd>& fds) {
-  if (!shm::Arena::Valid(queue, sizeof(shm::QueueMemory)) || !shm::Arena::Valid(lane, sizeof(shm::LaneMemory))) return nullptr;
+  if (!shm::Arena::Valid(queue, sizeof(shm::QueueMemory)) || !shm::Arena::Valid(lane, sizeof(shm::LaneMemory)))
+    return nullptr;
   auto served = std::make_unique<Served>();
   served->owner = owner;
   served->arena = ArenaOf(owner, fds);

@@ -1,4 +1,4 @@
-#include "owner/link.h"
+#include "owner/daemon_link.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
