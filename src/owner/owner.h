@@ -268,6 +268,8 @@ class Owner {
   bool leader_ = false;
   std::atomic<std::uint32_t> followers_{0};
   std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
+  shm::WakePace woke_;                    // of workers
+  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
 
   std::mutex background_mutex_;
   std::condition_variable background_wake_;

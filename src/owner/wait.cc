@@ -149,7 +149,8 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
     if (setup_.runner == nullptr || !RunInPlace(mine)) break;
   }
   std::int64_t now = base::NowMicros();
-  if (setup_.node->TakeSpinToken(*bell_)) {
+  // Spinning on the core on which the worker shall wake up would keep it from doing so.
+  if (!woke_here_.exchange(false, std::memory_order_relaxed) && setup_.node->TakeSpinToken(*bell_)) {
     const std::int64_t until = now + kSpinUs;
     std::int64_t balanced = now;
     bool ready = false;

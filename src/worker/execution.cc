@@ -43,11 +43,12 @@ const std::string* Interned(std::string text) {
 const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name, std::uint64_t address,
                            ActorSelf* actor) {
   if (!name.empty()) return Interned(std::string(name));
-  struct Last {
+  struct Known {
     std::uint64_t address = 0;
     const std::string* label = nullptr;
   };
-  thread_local Last last;
+  thread_local Known known[64];  // a program has few functions that it calls often
+  Known& last = known[Mix(address) % 64];
   if (last.label != nullptr && last.address == address) return last.label;
   std::string text;
   if ((header.flags & shm::SpecHeader::kStableName) != 0) {
@@ -367,7 +368,7 @@ void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t ind
   if (!payload.empty()) std::memcpy(header + 1, payload.data(), payload.size());
   served_->lane.Commit(header);
   served_->lane.Publish();
-  served_->bell->Ring();
+  if (served_->bell->Ring()) served_->woke_here = served_->woke.LongAgo(base::NowMicros());
 }
 
 }  // namespace manta::worker

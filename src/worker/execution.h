@@ -30,6 +30,8 @@ struct Served {
   shm::LaneWriter lane;
   std::mutex lane_mutex;          // only actors with several threads contend
   shm::Doorbell* bell = nullptr;  // the owner's
+  shm::WakePace woke;             // of the owner
+  bool woke_here = false;         // the last answer woke the owner on this core: let it run
 };
 
 // The actor of this worker.
