@@ -143,10 +143,7 @@ TEST_F(Objects, ARunningTaskIsAskedToStop) {
 
 TEST_F(Objects, ARunningTaskThatDoesNotListenIsKilledByForce) {
   const Sign started;
-  Ref<int> deaf = Task([](const std::string& path) -> int {
-                    Sign::Give(path);
-                    for (;;) std::this_thread::sleep_for(1s);
-                  }).Remote(started.path());
+  Ref<int> deaf = RunForEver(started);
   ASSERT_TRUE(started.Await());
   Cancel(deaf, true);
   EXPECT_THROW(deaf.Get(10s), CancelledError);
