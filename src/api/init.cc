@@ -1,7 +1,6 @@
 // Init and Shutdown: how a program gets a cluster and leaves it.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -121,6 +121,7 @@ Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
   if (!config.spill_folder.empty()) add("--spill", config.spill_folder);
   if (config.spill_bytes > 0) add("--spill-limit", std::to_string(config.spill_bytes));
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 

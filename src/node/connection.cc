@@ -163,6 +163,7 @@ void Connection::Write() {
   while (!outgoing_.empty() && state_ != State::kClosed) {
     Outgoing& item = outgoing_.front();
     std::vector<int> fds;
+    fds.reserve(item.fds.size());
     for (const base::Fd& fd : item.fds) fds.push_back(fd.get());
     if (!SendSome(std::string_view(item.bytes).substr(item.sent), fds, &item.sent)) break;
     item.fds.clear();

@@ -43,6 +43,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
 
   // The daemon keeps the arguments for restarts, so they must be there before it hears of the actor.
   std::vector<Entry*> values;
+  values.reserve(arguments.holes.size());
   for (const internal::Arguments::Hole& hole : arguments.holes) values.push_back(hole.entry);
   Subscribe(values);
   std::size_t next = 0;
@@ -158,15 +159,9 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   if (!actor->attached && !actor->killed && actor->phase != wire::ActorPhase::kDead) {
     if (Status s = AttachActor(actor); !s.ok()) return s;
   }
-  Entry* entry = NewCall(header, plan, out);
+  Entry* entry = NewCall(header, plan, scope, out);
   entry->retries = static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000));
   entry->queue = actor->queue.get();
-  if (!scope.entries.empty() || !scope.actors.empty()) {
-    entry->more().arguments = std::move(scope.entries);
-    entry->more().actor_arguments = std::move(scope.actors);
-    scope.entries.clear();
-    scope.actors.clear();
-  }
   if (actor->phase == wire::ActorPhase::kDead || actor->killed) {
     entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way
     entry->queue = nullptr;
@@ -182,20 +177,9 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
     return {};
   }
   actor->refs.fetch_add(1, std::memory_order_relaxed);  // until the call is over
-  header.entry = entry->index;
-  header.generation = entry->generation;
-  const bool ordered = actor->options.ordered;
   // Usually nothing is held back, and an ordered call goes straight into the ring.
-  if (ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
-  if (arguments.holes.empty()) {
-    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
-  } else {
-    Park(entry, header, name, arguments);
-    if (entry->extra->missing == 0) Unpark(entry);
-  }
-  SettleDoomed();
-  if ((submitted_ & 63) == 0) PumpLocked();
-  if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
+  if (actor->options.ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
+  Launch(entry, header, name, arguments);
   return {};
 }
 

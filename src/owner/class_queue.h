@@ -102,9 +102,7 @@ struct ActorEntry {
   Failure failure;  // once dead
   std::unique_ptr<owner::ClassQueue> queue;
   owner::Lane* lane = nullptr;
-  std::deque<Entry*> order;                // ordered actors: calls not yet in the ring, first one parked or blocked
-  std::vector<Entry*> creation_arguments;  // kept for restarts; counted
-  std::vector<ActorEntry*> creation_actors;
+  std::deque<Entry*> order;  // ordered actors: calls not yet in the ring, first one parked or blocked
 };
 
 }  // namespace manta::internal

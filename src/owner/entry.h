@@ -90,7 +90,7 @@ struct Entry {
   std::uint8_t flags;
   bool contains;  // has Refs or handles inside; set before `state`, then constant
 
-  Entry() {}  // NOLINT: EntryTable sets every field
+  Entry() {}  // EntryTable sets every field
   ~Entry() {}
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;

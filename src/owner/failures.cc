@@ -242,8 +242,7 @@ std::string Owner::NameOf(Entry* entry) {
   const bool own = (header.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
   const base::Module* module = base::ModuleByHash(own ? header.module : header.target_module);
   if (module == nullptr) return "task";
-  return setup_.function_name(
-      reinterpret_cast<const void*>(module->base + (own ? header.trampoline : header.target)));  // NOLINT
+  return setup_.function_name(reinterpret_cast<const void*>(module->base + (own ? header.trampoline : header.target)));
 }
 
 std::string Owner::DescribeTask(Entry* entry) { return Cat("task ", NameOf(entry), " (", ToString(entry->id), ")"); }

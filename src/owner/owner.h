@@ -128,7 +128,7 @@ class Owner {
   // Delivers a result produced on this very thread (see InPlaceRunner).
   void DeliverValue(Entry* first, std::uint32_t index, std::span<const std::byte> bytes, bool last);
   void DeliverPlace(Entry* first, std::uint32_t index, const Place& place, bool last);
-  void DeliverFailure(Entry* first, Failure failure, bool retryable);
+  void DeliverFailure(Entry* first, const Failure& failure, bool retryable);
   // Attaches what an in-place result contains to its entry.
   void DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
                         std::vector<ActorEntry*>&& actors);
@@ -162,7 +162,10 @@ class Owner {
 
   // All below with the mutex held.
   Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);
-  Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out);
+  // The call's entries; it keeps what `scope` counted.
+  Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out);
+  // Sends a new call on its way, or parks it until its arguments are there.
+  void Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
   // Writes header, name and arguments into the log and pushes the call.
   Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
   void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
@@ -217,6 +220,7 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
+  void EndLease(std::uint64_t request, const Failure* lost);
   void Background();
   void Housekeep(std::int64_t now_us);
   bool RunInPlace(std::span<Entry* const> mine);

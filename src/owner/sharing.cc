@@ -316,7 +316,7 @@ void Owner::DeliverPlace(Entry* first, std::uint32_t index, const Place& place, 
   SettleDoomed();
 }
 
-void Owner::DeliverFailure(Entry* first, Failure failure, bool retryable) {
+void Owner::DeliverFailure(Entry* first, const Failure& failure, bool retryable) {
   const Lock lock(mutex_);
   RetryOrFail(first, failure, false, retryable);
   SettleDoomed();

@@ -118,7 +118,7 @@ Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32
   } else {
     const base::Module* home = module;
     if (site.target < module->base || site.target >= module->end) {
-      home = base::ModuleOf(reinterpret_cast<const void*>(site.target));  // NOLINT(performance-no-int-to-ptr)
+      home = base::ModuleOf(reinterpret_cast<const void*>(site.target));
       if (home == nullptr) return Status(Code::kInvalid, "the task's function is in no file that a worker could load");
     }
     header->target_module = home->hash;
@@ -135,7 +135,7 @@ Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32
   return {};
 }
 
-Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out) {
+Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out) {
   // Counted twice: by the Ref, and by the task until it is over.
   Entry* entry = table_.Allocate(header.id, Origin::kTask, 2, session_);
   entry->plan = plan;
@@ -145,6 +145,12 @@ Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** o
     Entry* sibling = table_.Allocate(ReturnId(header.id, i), Origin::kSibling, 2, session_);
     entry->more().siblings.push_back(sibling);
     out[i] = sibling;
+  }
+  if (!scope.entries.empty() || !scope.actors.empty()) {
+    entry->more().arguments = std::move(scope.entries);
+    entry->more().actor_arguments = std::move(scope.actors);
+    scope.entries.clear();
+    scope.actors.clear();
   }
   ++submitted_;
   bell_->submitted.store(submitted_, std::memory_order_relaxed);
@@ -161,33 +167,29 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
   header.id = NextId();
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
-  {
-    const Lock lock(mutex_);
-    if (!lost_.ok()) return Status(lost_.code, lost_.message);
-    ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
-    if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
-    Entry* entry = NewCall(header, plan, out);
-    entry->queue = queue;
-    header.entry = entry->index;
-    header.generation = entry->generation;
-    if (!scope.entries.empty() || !scope.actors.empty()) {
-      entry->more().arguments = std::move(scope.entries);
-      entry->more().actor_arguments = std::move(scope.actors);
-      scope.entries.clear();
-      scope.actors.clear();
-    }
-    if (arguments.holes.empty()) {
-      if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
-    } else {
-      Park(entry, header, name, arguments);
-      if (entry->extra->missing == 0) Unpark(entry);
-    }
-    SettleDoomed();
-    // Now and then look at the answers: the rings of the workers are not endless.
-    if ((submitted_ & 63) == 0) PumpLocked();
-    if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
-  }
+  const Lock lock(mutex_);
+  if (!lost_.ok()) return Status(lost_.code, lost_.message);
+  ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
+  if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
+  Entry* entry = NewCall(header, plan, scope, out);
+  entry->queue = queue;
+  Launch(entry, header, name, arguments);
   return {};
+}
+
+void Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
+  header.entry = entry->index;
+  header.generation = entry->generation;
+  if (arguments.holes.empty()) {
+    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
+  } else {
+    Park(entry, header, name, arguments);
+    if (entry->extra->missing == 0) Unpark(entry);
+  }
+  SettleDoomed();
+  // Now and then look at the answers: the rings of the workers are not endless.
+  if ((submitted_ & 63) == 0) PumpLocked();
+  if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
 }
 
 void Owner::WakeBackground() {

@@ -159,7 +159,8 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
         const bool any = PumpLocked();
         mutex_.unlock();
         if (any) NotifyWaiters();
-        if ((ready = done())) break;
+        ready = done();
+        if (ready) break;
       }
       base::Relax();
       if (i % 16 == 0) {
@@ -212,9 +213,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     lock.unlock();
     bell_->PrepareSleep();
     Pump();
-    if (done()) {
-      bell_->CancelSleep();
-    } else if (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine)) {
+    if (done() || (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine))) {
       bell_->CancelSleep();
     } else {
       bell_->Sleep(deadline_us < 0 ? -1 : deadline_us - now);

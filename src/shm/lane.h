@@ -40,7 +40,6 @@ struct Contained {
 
 inline constexpr std::uint64_t kLaneBytes = 256ULL << 10;
 inline constexpr std::uint64_t kLaneRing = kLaneBytes - 512;
-inline constexpr std::uint64_t kMaxReply = 64ULL << 10;  // of one record
 
 // Names a task of this owner, never the same twice in a row.
 [[nodiscard]] constexpr std::uint64_t TaskToken(std::uint32_t entry, std::uint32_t generation) {

@@ -55,7 +55,7 @@ const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name,
     const owner::NamedCode::Code* code = owner::NamedCode::Get().Find(header.target);
     if (code != nullptr) text = code->name;
   }
-  if (text.empty()) text = FunctionName(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  if (text.empty()) text = FunctionName(reinterpret_cast<const void*>(address));
   if (actor != nullptr && (header.flags & shm::SpecHeader::kVirtual) != 0)
     text = actor->class_name + " (virtual method)";
   last = {address, Interned(std::move(text))};
@@ -119,7 +119,7 @@ Status Execution::Open(const std::byte* spec, std::uint64_t available, internal:
     if ((header_.flags & shm::SpecHeader::kStableName) == 0)
       return Status(Code::kCorrupt, "a task's code lies outside its library");
   }
-  *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);  // NOLINT(performance-no-int-to-ptr)
+  *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);
   const bool own = (header_.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
   label_ = LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
   return {};
@@ -147,7 +147,7 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   if (header_.match != 0) {
     const base::Module* module = base::ModuleByHash(header_.module);
     using Match = bool (*)();
-    *retryable = reinterpret_cast<Match>(module->base + header_.match)();  // NOLINT(performance-no-int-to-ptr)
+    *retryable = reinterpret_cast<Match>(module->base + header_.match)();
   }
   failure->message = Cat(constructing_ ? "the constructor of actor " : "task ", *label_, " (", ToString(header_.id),
                          ") failed in worker ", getpid(), ": ", failure->type, ": ", failure->cause);

@@ -184,7 +184,7 @@ std::string DescribeThrow() {
   if (at_hand == nullptr) return {};
   const void* exception = nullptr;
   static_assert(sizeof at_hand == sizeof exception);  // libstdc++ keeps the thrown object's address in it
-  __builtin_memcpy(&exception, &at_hand, sizeof exception);
+  __builtin_memcpy(static_cast<void*>(&exception), &at_hand, sizeof exception);
   const Throw* kept = nullptr;
   for (unsigned back = 1; back <= kThrows && back <= throws && kept == nullptr; ++back) {
     const Throw& candidate = recent[(throws - back) % kThrows];
