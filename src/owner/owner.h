@@ -218,7 +218,7 @@ class Owner {
   std::string DescribeTask(Entry* entry);
 
   void Background();
-  void Housekeep(std::int64_t now_us);
+  bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
   bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
