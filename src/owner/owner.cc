@@ -133,6 +133,7 @@ void Owner::OnMessage(wire::Frame& frame) {
       lane.pid = message->pid;
       --lane.queue->requests;
       lane.queue->lanes.push_back(&lane);
+      AskForWorkers(*lane.queue);  // there may be work for one more
       return;
     }
     case Kind::kLeaseRefused: {

@@ -222,7 +222,7 @@ class Owner {
 
   void EndLease(std::uint64_t request, const Failure* lost);
   void Background();
-  void Housekeep(std::int64_t now_us);
+  bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
   bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);

@@ -13,6 +13,7 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
+constexpr std::int64_t kShortTickUs = 250;
 constexpr std::int64_t kTickUs = 1000;
 constexpr std::int64_t kLongTickUs = 5000;
 
@@ -266,16 +267,22 @@ bool Owner::TakeBack(Entry* entry) {
   return false;
 }
 
-void Owner::Housekeep(std::int64_t now_us) {
+bool Owner::Housekeep(std::int64_t now_us) {
   std::string frames;
+  bool waiting = false;
   {
     const Lock lock(mutex_);
-    for (ClassQueue* queue : all_queues_) Balance(*queue, now_us);
+    for (ClassQueue* queue : all_queues_) {
+      Balance(*queue, now_us);
+      // Nobody takes it, and we do not wait for the daemon: look again soon.
+      waiting |= queue->waiting() > 0 && queue->requests == 0;
+    }
     CheckTimeouts(now_us);
     SendQueued(&frames);
   }
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (store().waiting_frees() > 0) store().Flush();
+  return waiting;
 }
 
 // Looks every millisecond or so while calls are unfinished, and acts only if nobody else did.
@@ -303,7 +310,7 @@ void Owner::Background() {
     if (moved) NotifyWaiters();
     seen = pumped;
     tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
-    Housekeep(base::NowMicros());
+    if (Housekeep(base::NowMicros())) tick = kShortTickUs;
     bool unfinished = false;
     {
       const Lock guard(mutex_);
