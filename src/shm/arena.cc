@@ -36,6 +36,7 @@ Result<Arena> Arena::Open(base::Fd fd) {
 }
 
 std::uint64_t ChunkAllocator::Allocate(std::uint64_t bytes) {
+  if (bytes > kArenaBytes) return 0;  // nor may rounding up wrap around
   const std::uint64_t chunks = ChunksOf(bytes);
   if (chunks < free_.size() && !free_[chunks].empty()) {
     const std::uint64_t offset = free_[chunks].back();
