@@ -13,6 +13,7 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
+constexpr std::int64_t kLookUs = 100000;  // a sleeper looks for itself now and then, whatever it was told
 constexpr std::int64_t kShortTickUs = 250;
 constexpr std::int64_t kTickUs = 1000;
 constexpr std::int64_t kLongTickUs = 5000;
@@ -91,8 +92,9 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
 
 bool Owner::ReadLane(Lane& lane) {
   if (!lane.reader.Ready()) return false;
+  // All there is: what we left, nobody would ring for again.
   const bool sane = lane.reader.Read(
-      4096, [&](const shm::ReplyHeader& header, const std::byte* payload) { OnReply(lane, header, payload); });
+      UINT32_MAX, [&](const shm::ReplyHeader& header, const std::byte* payload) { OnReply(lane, header, payload); });
   if (!sane && lane.worker != kNoProcess) {
     // Its worker has written nonsense into our memory: it is beyond help.
     wire::KillWorker message;
@@ -217,7 +219,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     if (done() || (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine))) {
       bell_->CancelSleep();
     } else {
-      bell_->Sleep(deadline_us < 0 ? -1 : deadline_us - now);
+      bell_->Sleep(deadline_us < 0 ? kLookUs : std::min(deadline_us - now, kLookUs));
       Pump();
     }
     lock.lock();
@@ -302,12 +304,16 @@ void Owner::Background() {
     if (stopping_.load()) return;
     lock.unlock();
     const std::uint64_t pumped = pumped_.load(std::memory_order_relaxed);
-    bool moved = true;
+    bool read = false;
     if (pumped == seen) {
       const Lock guard(mutex_);
-      moved = PumpLocked();
+      read = PumpLocked();
     }
-    if (moved) NotifyWaiters();
+    if (read) {
+      bell_->Ring();  // what we read, nobody will ring for again
+      NotifyWaiters();
+    }
+    const bool moved = read || pumped != seen;
     seen = pumped;
     tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
     if (Housekeep(base::NowMicros())) tick = kShortTickUs;
@@ -317,8 +323,13 @@ void Owner::Background() {
       unfinished = submitted_ != completed_ || !pending_.empty();
     }
     quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
+    if (quiet >= 4) {
+      background_idle_.store(true);
+      // A call submitted since we looked saw us awake and did not wake us.
+      const Lock guard(mutex_);
+      if (submitted_ != completed_ || !pending_.empty()) background_idle_.store(false);
+    }
     lock.lock();
-    if (quiet >= 4) background_idle_.store(true);
   }
 }
 
