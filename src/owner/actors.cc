@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "owner/owner.h"
@@ -286,10 +287,7 @@ void Owner::UnrefActor(ActorEntry* actor) {
 // until it says so, because its worker still looks at them.
 void Owner::Dispose(ActorEntry* actor) {
   if (actor->refs.load(std::memory_order_acquire) != 0) return;  // found again meanwhile
-  if (actor->held) {
-    actor->held = false;
-    QueueDrop(actor->id);
-  }
+  if (actor->holds > 0) QueueDrop(actor->id, std::exchange(actor->holds, 0));
   if (actor->queue == nullptr) {
     actors_.erase(actor->id);
     delete actor;

@@ -95,7 +95,7 @@ struct ActorEntry {
   Id id;
   wire::ActorOptions options;
   std::uint32_t session = 0;
-  bool held = false;  // the daemon counts us as a holder
+  std::uint32_t holds = 0;  // the daemon counts for us, to be dropped with the last handle
   bool attached = false;
   bool killed = false;  // by us, for good
   wire::ActorPhase phase = wire::ActorPhase::kStarting;

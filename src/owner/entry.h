@@ -56,12 +56,11 @@ struct Extra {
 
 struct Entry {
   static constexpr std::uint8_t kEscaped = 1;     // announced to the daemon
-  static constexpr std::uint8_t kHeld = 2;        // the daemon counts this process as a holder
-  static constexpr std::uint8_t kMapped = 4;      // found by id
-  static constexpr std::uint8_t kSubscribed = 8;  // waits for ObjectReady
-  static constexpr std::uint8_t kCancelled = 16;
-  static constexpr std::uint8_t kSharedPlace = 32;  // another process may know where it is stored
-  static constexpr std::uint8_t kTimedOut = 64;     // its worker is being killed for that
+  static constexpr std::uint8_t kMapped = 2;      // found by id
+  static constexpr std::uint8_t kSubscribed = 4;  // waits for ObjectReady
+  static constexpr std::uint8_t kCancelled = 8;
+  static constexpr std::uint8_t kSharedPlace = 16;  // another process may know where it is stored
+  static constexpr std::uint8_t kTimedOut = 32;     // its worker is being killed for that
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;
@@ -88,7 +87,8 @@ struct Entry {
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;
-  bool contains;  // has Refs or handles inside; set before `state`, then constant
+  bool contains;        // has Refs or handles inside; set before `state`, then constant
+  std::uint32_t holds;  // the daemon counts for this entry, to be dropped with it
 
   Entry() {}  // EntryTable sets every field
   ~Entry() {}
@@ -101,6 +101,7 @@ struct Entry {
     return *extra;
   }
 };
+static_assert(sizeof(Entry) <= 128, "two cache lines: a program may have millions");
 
 }  // namespace manta::internal
 

@@ -12,7 +12,7 @@ void Owner::Succeed(Entry* entry) {
   entry->state.store(State::kReady, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0) {
     std::string frames;
-    PublishLocked(entry, &frames);
+    PublishLocked(entry, true, &frames);
     static_cast<void>(link().SendBytes(frames, {}));
   }
   WakeDependents(entry);
@@ -24,7 +24,7 @@ void Owner::Fail(Entry* entry, Failure failure) {
   entry->state.store(State::kFailed, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
     std::string frames;
-    PublishLocked(entry, &frames);
+    PublishLocked(entry, true, &frames);
     static_cast<void>(link().SendBytes(frames, {}));
   }
   WakeDependents(entry);

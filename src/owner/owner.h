@@ -117,7 +117,7 @@ class Owner {
   // ---- sharing (sharing.cc) ----
   // These refs and handles are about to leave in some bytes: the daemon must know them.
   void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
-  // An entry for a Ref that arrived in some bytes; counted. `held`: the sender made us a holder.
+  // An entry for a Ref that arrived in some bytes; counted. `held`: the sender gave us a hold, now the entry's.
   Entry* Adopt(const Id& id, ProcessId owner, bool held);
   ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
@@ -208,11 +208,11 @@ class Owner {
   Entry* AdoptLocked(const Id& id, ProcessId owner, bool held);
   ActorEntry* AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held);
   void AnnounceLocked(Entry* entry, std::string* frames);
-  void PublishLocked(Entry* entry, std::string* frames);
+  void PublishLocked(Entry* entry, bool expected, std::string* frames);
   void AnnounceContents(Entry* entry, std::string* frames);
   void SubscribeLocked(Entry* entry, std::string* frames);
   void QueueHold(const Id& id);
-  void QueueDrop(const Id& id);
+  void QueueDrop(const Id& id, std::uint32_t holds);
   void WakeBackground();
   void RestartActor(ActorEntry* actor, const Failure& failure);
   void SendQueued(std::string* frames);  // holds and drops that wait for the daemon
@@ -258,7 +258,7 @@ class Owner {
   std::unordered_map<Id, ActorEntry*> actors_;
   struct HoldOrDrop {
     Id id;
-    bool hold = false;
+    std::uint32_t drops = 0;  // 0: a hold
   };
   std::vector<HoldOrDrop> pending_;  // to be told to the daemon, in this order
   std::vector<Entry*> doomed_;       // their last count went while the mutex was held

@@ -18,6 +18,15 @@ constexpr std::int64_t kShortTickUs = 250;
 constexpr std::int64_t kTickUs = 1000;
 constexpr std::int64_t kLongTickUs = 5000;
 
+template <typename F>
+void ForContained(std::span<const std::byte> bytes, F f) {
+  for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
+    shm::Contained inner;
+    std::memcpy(&inner, bytes.data() + at, sizeof inner);
+    f(inner);
+  }
+}
+
 }  // namespace
 
 Entry* Owner::Return(Entry* first, std::uint32_t index) {
@@ -41,10 +50,15 @@ void Owner::SetValue(Entry* entry, std::span<const std::byte> bytes) {
 
 void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload) {
   using shm::ReplyHeader;
-  Entry* first = table_.Find(header.entry, header.generation);
-  if (first == nullptr || first->origin != Origin::kTask || first->session != session_) return;
   const std::span<const std::byte> bytes(payload, header.size);
-  Entry* entry = Return(first, header.index);
+  const bool contained = header.kind == shm::ReplyKind::kContained;
+  Entry* first = table_.Find(header.entry, header.generation);
+  const bool known = first != nullptr && first->origin == Origin::kTask && first->session == session_;
+  Entry* entry = known ? Return(first, header.index) : nullptr;
+  if (contained && (entry == nullptr || entry->done() || (first->flags & Entry::kTimedOut) != 0)) {
+    // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
+    ForContained(bytes, [this](const shm::Contained& inner) { QueueDrop(inner.id, 1); });
+  }
   if (entry == nullptr) return;
   const bool last = (header.flags & ReplyHeader::kLast) != 0;
   if ((first->flags & Entry::kTimedOut) != 0) {
@@ -64,17 +78,15 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     return;
   }
   if (!entry->done()) {
-    if (header.kind == shm::ReplyKind::kContained) {
+    if (contained) {
       entry->contains = true;
-      for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
-        shm::Contained inner;
-        std::memcpy(&inner, bytes.data() + at, sizeof inner);
+      ForContained(bytes, [&](const shm::Contained& inner) {
         if (inner.owner == kNoProcess) {
           entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, nullptr, true));
         } else {
           entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
         }
-      }
+      });
       return;
     }
     if (header.kind == shm::ReplyKind::kPlace) {

@@ -306,16 +306,21 @@ struct Outcome {
   std::string bytes;          // the value itself
   std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
 };
+// Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
+// Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when
+// somebody's Hold on its behalf and its own Drop of an earlier one cross.
+
 // P -> N: I own this object, its Ref is leaving me, and it is not ready. The sender is a holder.
 struct Expect {
   static constexpr Kind kKind = Kind::kExpect;
   std::vector<Id> objects;
 };
-// P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder.
+// P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder, by this message or by its Expect.
 struct Publish {
   static constexpr Kind kKind = Kind::kPublish;
   Id object;
   Outcome outcome;
+  bool expected = false;  // the sender said Expect before: it is counted
 };
 // P -> N: tell me (ObjectReady, one each) when these are there. An object nobody announced yet is
 // waited for as long as `owner` lives, then it is a Failure{kLost}.
@@ -329,16 +334,17 @@ struct ObjectReady {
   Id object;
   Outcome outcome;
 };
-// P -> N: from now on `holder` (0: the sender) holds these objects or actors, once each.
+// P -> N: one hold more for `holder` (0: the sender) of each of these objects or actors, as often as it stands here.
 struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
 };
-// P -> N: the sender no longer does.
+// P -> N: so many holds less of each for the sender.
 struct Drop {
   static constexpr Kind kKind = Kind::kDrop;
   std::vector<Id> objects;
+  std::vector<std::uint32_t> counts;  // of each; exactly as many as objects
 };
 
 // ---- the store (see store/keeper.h) ----
