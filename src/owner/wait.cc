@@ -207,14 +207,11 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     }
     leader_ = true;
     lock.unlock();
-    bell_->PrepareSleep();
+    const std::uint32_t ticket = bell_->PrepareSleep();
     Pump();
-    if (done()) {
-      bell_->CancelSleep();
-    } else if (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine)) {
-      bell_->CancelSleep();
-    } else {
-      bell_->Sleep(deadline_us < 0 ? -1 : deadline_us - now);
+    const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
+    if (!done() && !(in_place && RunInPlace(mine))) {
+      bell_->Sleep(ticket, deadline_us < 0 ? -1 : deadline_us - now);
       Pump();
     }
     lock.lock();
@@ -301,14 +298,14 @@ void Owner::Background() {
     seen = pumped;
     tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
     Housekeep(base::NowMicros());
-    bool unfinished = false;
     {
+      // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard(mutex_);
-      unfinished = submitted_ != completed_ || !pending_.empty();
+      const bool unfinished = submitted_ != completed_ || !pending_.empty();
+      quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
+      if (quiet >= 4) background_idle_.store(true);
     }
-    quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
     lock.lock();
-    if (quiet >= 4) background_idle_.store(true);
   }
 }
 
