@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "clients.h"
 #include "rooms.h"
 #include "work.h"
 
@@ -105,28 +106,10 @@ class Client {
 };
 
 double ManyToMany(double seconds, Tally (Client::*method)(std::uint64_t)) {
-  constexpr std::uint64_t kEach = 10'000;
   const std::vector<ServerHandle> servers = MakeServers(ClientCount());
   std::vector<manta::ActorHandle<Client>> clients;
-  std::vector<manta::Ref<Tally>> refs;
-  for (std::size_t i = 0; i < ClientCount(); ++i) {
-    clients.push_back(manta::Actor<Client>().Remote(servers));
-    refs.push_back(clients.back().Task(method).Remote(kBatch));
-  }
-  Tally warm;
-  for (const auto& ref : refs) warm.Merge(ref.Get());
-  warm.Finish(clients.size() * kBatch);
-  Tally tally;
-  std::uint64_t count = 0;
-  const double begin = Now();
-  double now = begin;
-  for (; now - begin < seconds; now = Now()) {
-    for (std::size_t i = 0; i < clients.size(); ++i) refs[i] = clients[i].Task(method).Remote(kEach);
-    for (const auto& ref : refs) tally.Merge(ref.Get());
-    count += kEach * clients.size();
-  }
-  tally.Finish(count);
-  return static_cast<double>(count) / (now - begin);
+  for (std::size_t i = 0; i < ClientCount(); ++i) clients.push_back(manta::Actor<Client>().Remote(servers));
+  return CallsPerSecond(seconds, clients, method);
 }
 
 }  // namespace

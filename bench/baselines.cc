@@ -97,6 +97,18 @@ double Baselines::Copy(std::size_t threads) {
   return std::max(plain, once(true));
 }
 
+double Baselines::FreshCopy() {
+  const std::span<std::uint64_t> from = Source();
+  void* memory = ::mmap(nullptr, kGigabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) Fail(std::string("cannot map 1 GB: ") + std::strerror(errno));
+  ::madvise(memory, kGigabyte, MADV_HUGEPAGE);
+  const double begin = Now();
+  StreamCopy(static_cast<std::uint64_t*>(memory), from.data(), from.size());
+  const double seconds = Now() - begin;
+  ::munmap(memory, kGigabyte);
+  return static_cast<double>(kGigabyte) / seconds / 1e9;
+}
+
 double Baselines::MallocRate(std::size_t bytes, bool read, double seconds) {
   const std::string source(bytes, 'x');
   std::vector<char*> kept(ValuesAtOnce(bytes), nullptr);

@@ -42,6 +42,8 @@ class Baselines {
   [[nodiscard]] pid_t helper() const { return echo_.pid(); }
   // 1 GB of numbers for puts to read from; made when first asked for.
   std::span<std::uint64_t> Source();
+  // GB/s of a plain copy of Source() into memory that nobody has touched, in huge pages: what a first put could reach.
+  double FreshCopy();
   // Gives back Source and the copy target.
   void Release();
 

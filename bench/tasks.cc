@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "clients.h"
 #include "rooms.h"
 #include "work.h"
 
@@ -230,27 +231,9 @@ class TaskClient {
 };
 
 double MultiClient(double seconds) {
-  constexpr std::uint64_t kEach = 10'000;
   std::vector<manta::ActorHandle<TaskClient>> clients;
-  std::vector<manta::Ref<Tally>> refs;
-  for (std::size_t i = 0; i < ClientCount(); ++i) {
-    clients.push_back(manta::Actor<TaskClient>().Remote());
-    refs.push_back(clients.back().Task(&TaskClient::Submit).Remote(kBatch));
-  }
-  Tally warm;
-  for (const auto& ref : refs) warm.Merge(ref.Get());
-  warm.Finish(clients.size() * kBatch);
-  Tally tally;
-  std::uint64_t count = 0;
-  const double begin = Now();
-  double now = begin;
-  for (; now - begin < seconds; now = Now()) {
-    for (std::size_t i = 0; i < clients.size(); ++i) refs[i] = clients[i].Task(&TaskClient::Submit).Remote(kEach);
-    for (const auto& ref : refs) tally.Merge(ref.Get());
-    count += kEach * clients.size();
-  }
-  tally.Finish(count);
-  return static_cast<double>(count) / (now - begin);
+  for (std::size_t i = 0; i < ClientCount(); ++i) clients.push_back(manta::Actor<TaskClient>().Remote());
+  return CallsPerSecond(seconds, clients, &TaskClient::Submit);
 }
 
 }  // namespace

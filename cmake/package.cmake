@@ -27,7 +27,7 @@ install(FILES ${CMAKE_BINARY_DIR}/package/manta.pc DESTINATION ${CMAKE_INSTALL_L
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME manta)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(CPACK_PACKAGE_CONTACT "The Manta authors <manta@localhost>")
+set(CPACK_PACKAGE_CONTACT "Manta maintainers <maintainers@manta.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_PACKAGE_DESCRIPTION "A function becomes remote without a macro, a build system or a server.
  Tasks, actors and objects in shared memory, run by worker processes of one machine.")

@@ -71,7 +71,6 @@ TEST_F(Balance, TwoSubmittersShareTheWorkers) {
   ASSERT_TRUE(started.Await());
   const std::int64_t mine = Task(Quick).Remote().Get(20s).end;
   EXPECT_EQ(flood.Get(30s), 300);
-  EXPECT_LT(mine, Now());
   EXPECT_GT(Now() - mine, 50'000'000) << "the driver's task waited for most of the flood";
 }
 

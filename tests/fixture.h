@@ -80,6 +80,15 @@ class Sign {
   std::string path_;
 };
 
+// A task that gives the sign and never ends by itself.
+inline Ref<int> RunForEver(const Sign& started) {
+  return Task([](const std::string& path) -> int {
+           Sign::Give(path);
+           for (;;) std::this_thread::sleep_for(1s);
+         })
+      .Remote(started.path());
+}
+
 // The text of the E that `call` throws; fails the test if it throws nothing or something else.
 template <typename E, typename Call>
 std::string MessageOf(Call call) {

@@ -62,10 +62,7 @@ TEST_F(Lifecycle, ATaskUnfinishedAtShutdownIsUnavailableAfterwards) {
 
 TEST_F(Lifecycle, ShutdownEndsTasksThatStillRun) {
   const Sign started;
-  Ref<int> busy = Task([](const std::string& path) -> int {
-                    Sign::Give(path);
-                    for (;;) std::this_thread::sleep_for(1s);
-                  }).Remote(started.path());
+  Ref<int> busy = RunForEver(started);
   ASSERT_TRUE(started.Await());
   const auto begin = Clock::now();
   Shutdown();
@@ -234,10 +231,7 @@ TEST(EndOfTheDriver, ByAKillFromOutside) {
 
 TEST_F(Lifecycle, AKilledDaemonIsAClearErrorAndNotAHang) {
   const Sign started;
-  Ref<int> busy = Task([](const std::string& path) -> int {
-                    Sign::Give(path);
-                    for (;;) std::this_thread::sleep_for(1s);
-                  }).Remote(started.path());
+  Ref<int> busy = RunForEver(started);
   ASSERT_TRUE(started.Await());
   const Cast cast = Processes();
   ASSERT_NE(cast.daemon, 0);

@@ -143,10 +143,7 @@ TEST_F(Objects, ARunningTaskIsAskedToStop) {
 
 TEST_F(Objects, ARunningTaskThatDoesNotListenIsKilledByForce) {
   const Sign started;
-  Ref<int> deaf = Task([](const std::string& path) -> int {
-                    Sign::Give(path);
-                    for (;;) std::this_thread::sleep_for(1s);
-                  }).Remote(started.path());
+  Ref<int> deaf = RunForEver(started);
   ASSERT_TRUE(started.Await());
   Cancel(deaf, true);
   EXPECT_THROW(deaf.Get(10s), CancelledError);
@@ -262,6 +259,8 @@ TEST_F(Objects, ATaskMayReturnARefOfWhatItPut) {
 class Shelf {
  public:
   void Keep(Ref<std::string> ref) { kept_ = std::move(ref); }
+  void Make(const std::string& text) { kept_ = Put(text); }
+  void Forget() { kept_ = {}; }
   std::string Read() { return kept_.Get(); }
   Ref<std::string> Lend() { return kept_; }
 
@@ -283,6 +282,28 @@ TEST_F(Objects, ABorrowedRefKeptInAnActorStaysGood) {
   for (int i = 0; i < 50; ++i) Put(std::string(1 << 20, 'z'));
   EXPECT_EQ(shelf.Task(&Shelf::Read).Remote().Get(), std::string(1 << 20, 'l'));
   EXPECT_EQ(shelf.Task(&Shelf::Lend).Remote().Get().Get().size(), 1U << 20);
+}
+
+// Each answer makes the driver a holder, and each Ref that goes out of scope ends that: the two cross on their way to
+// the daemon, in both orders.
+TEST_F(Objects, ARefLentAgainAndAgainLivesWhenItsLenderForgetsIt) {
+  auto shelf = Actor<Shelf>().Remote();
+  for (int round = 0; round < 3'000; ++round) {
+    const std::string text = std::to_string(round);
+    if (round % 2 == 0) {
+      shelf.Task(&Shelf::Make).Remote(text);
+    } else {
+      shelf.Task(&Shelf::Keep).Remote(Put(text));  // the driver's own comes back
+    }
+    Ref<std::string> last = shelf.Task(&Shelf::Lend).Remote().Get();
+    for (int i = 0; i < round % 5; ++i) {
+      Ref<Ref<std::string>> next = shelf.Task(&Shelf::Lend).Remote();
+      last = {};
+      last = next.Get();
+    }
+    shelf.Task(&Shelf::Forget).Remote().Get();
+    ASSERT_EQ(last.Get(10s), text) << "round " << round;
+  }
 }
 
 TEST_F(Objects, TenThousandRefsInOneValue) {

@@ -91,7 +91,7 @@ std::string ScriptPath() {
 
 // Tasks per second and p50 of a round trip in µs, of a new local cluster with processes.
 std::vector<double> Dask(double seconds) {
-  const std::string command = "python3 '" + ScriptPath() + "' " + std::to_string(ClientCount()) + " " +
+  const std::string command = "/usr/bin/python3 '" + ScriptPath() + "' " + std::to_string(ClientCount()) + " " +
                               std::to_string(seconds) + " 2>/dev/null";
   std::FILE* output = ::popen(command.c_str(), "r");
   if (output == nullptr) Skip("python3 cannot be started");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -57,7 +58,8 @@ void Bar(std::size_t done, std::size_t all, double seconds) {
 
 }  // namespace
 
-int main() {
+// quickstart [N]: how many tasks the last part runs; 300 if not given.
+int main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   auto since_start = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   manta::Init();
@@ -84,16 +86,16 @@ int main() {
 
   Heading("Wait: results in the order in which they become ready");
   std::vector<manta::Ref<int>> rest;
-  constexpr int kTasks = 300;
-  for (int i = 0; i < kTasks; ++i) rest.push_back(manta::Task(CountPrimes).Remote(i * 5'000));
+  const int tasks = argc > 1 ? std::atoi(argv[1]) : 300;
+  for (int i = 0; i < tasks; ++i) rest.push_back(manta::Task(CountPrimes).Remote(i * 5'000));
   int primes = 0;
   while (!rest.empty()) {
     auto [ready, waiting] = manta::Wait(rest, std::min<std::size_t>(rest.size(), 10));
     for (int count : manta::Get(ready)) primes += count;
     rest = std::move(waiting);
-    Bar(kTasks - rest.size(), kTasks, since_start());
+    Bar(tasks - rest.size(), tasks, since_start());
   }
-  std::printf("\n  %d primes below %d\n", primes, kTasks * 5'000);
+  std::printf("\n  %d primes below %d\n", primes, tasks * 5'000);
 
   manta::Shutdown();
   std::printf("\nAll of it took %.1f s, and left nothing behind.\n", since_start());

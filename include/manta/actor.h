@@ -50,9 +50,12 @@ void Destroy(void* self) {
 
 template <typename C, typename R>
 C* Own(R made) {
-  if constexpr (std::is_pointer_v<R>) return made;
-  else if constexpr (IsUniquePtr<R>::value) return made.release();
-  else return new C(std::move(made));
+  if constexpr (std::is_pointer_v<R>)
+    return made;
+  else if constexpr (IsUniquePtr<R>::value)
+    return made.release();
+  else
+    return new C(std::move(made));
 }
 
 template <typename F>
@@ -71,7 +74,8 @@ void Create(Invocation& call) {
 // What a constructor argument of type A arrives as: a Ref<T> as T where C can be made from that.
 template <typename C, typename... A>
 void Construct(Invocation& call) {
-  call.self = WithArguments<std::tuple<A...>>(call, [](auto&&... args) { return new C(std::forward<decltype(args)>(args)...); });
+  call.self = WithArguments<std::tuple<A...>>(
+      call, [](auto&&... args) { return new C(std::forward<decltype(args)>(args)...); });
   call.destroy = &Destroy<C>;
 }
 
@@ -145,7 +149,8 @@ class ActorHandle {
   template <typename M>
   [[nodiscard]] MethodCaller<C, M> Task(M method) const {
     static_assert(std::is_member_function_pointer_v<M>, "manta: handle.Task needs a method, as in &Counter::Add");
-    static_assert(std::is_base_of_v<typename internal::Signature<M>::Class, C>, "manta: that is a method of another class");
+    static_assert(std::is_base_of_v<typename internal::Signature<M>::Class, C>,
+                  "manta: that is a method of another class");
     return MethodCaller<C, M>(entry(), internal::SiteOfMethod<C>(method));
   }
 
@@ -196,7 +201,8 @@ class ActorCreator {
         site_.trampoline = &internal::Construct<C, typename internal::Unref<std::remove_cvref_t<A>>::Type...>;
         internal::AddArguments<Params>(arguments, std::forward<A>(args)...);
       } else {
-        internal::AddArguments<typename decltype(internal::SignatureOf<F>())::Params>(arguments, std::forward<A>(args)...);
+        internal::AddArguments<typename decltype(internal::SignatureOf<F>())::Params>(arguments,
+                                                                                      std::forward<A>(args)...);
       }
       actor = internal::CreateActor(site_, arguments, scope, settings_, typeid(C).name());
     } catch (...) {
@@ -212,9 +218,12 @@ class ActorCreator {
   ActorCreator& SetCpus(double cpus) { return settings_.cpus = cpus, *this; }
   ActorCreator& SetGpus(double gpus) { return settings_.gpus = gpus, *this; }
   ActorCreator& SetResource(const std::string& name, double amount) {
-    if (name == "CPU") settings_.cpus = amount;
-    else if (name == "GPU") settings_.gpus = amount;
-    else settings_.resources[name] = amount;
+    if (name == "CPU")
+      settings_.cpus = amount;
+    else if (name == "GPU")
+      settings_.gpus = amount;
+    else
+      settings_.resources[name] = amount;
     return *this;
   }
   ActorCreator& SetResources(const std::map<std::string, double>& resources) {
@@ -248,8 +257,10 @@ auto Actor(F factory) {
   using C = typename internal::Made<std::remove_cvref_t<typename S::Return>>::Class;
   internal::Site site;  // not SiteOf, whose trampoline would encode the actor as a return value
   site.trampoline = &internal::Create<F>;
-  if constexpr (std::is_pointer_v<F>) site.target = reinterpret_cast<std::uint64_t>(factory);
-  else static_cast<void>(factory);
+  if constexpr (std::is_pointer_v<F>)
+    site.target = reinterpret_cast<std::uint64_t>(factory);
+  else
+    static_cast<void>(factory);
   return ActorCreator<C, F>(site);
 }
 

@@ -17,13 +17,13 @@ enum class Code : std::uint8_t {
   kLost = 4,           // the value existed and cannot be had any more
   kTimedOut = 5,
   kCancelled = 6,
-  kOutOfMemory = 7,    // the store, or the machine, is full
-  kInfeasible = 8,     // asks for more than the cluster has
-  kInvalid = 9,        // wrong argument, configuration or state: fix the program
-  kNotFound = 10,      // no such name
-  kUnavailable = 11,   // the cluster cannot be reached, or is shutting down
-  kCorrupt = 12,       // bytes from another process that make no sense
-  kIo = 13,            // disk full, too few file descriptors, …
+  kOutOfMemory = 7,   // the store, or the machine, is full
+  kInfeasible = 8,    // asks for more than the cluster has
+  kInvalid = 9,       // wrong argument, configuration or state: fix the program
+  kNotFound = 10,     // no such name
+  kUnavailable = 11,  // the cluster cannot be reached, or is shutting down
+  kCorrupt = 12,      // bytes from another process that make no sense
+  kIo = 13,           // disk full, too few file descriptors, …
 };
 
 class Error : public std::runtime_error {
@@ -36,10 +36,10 @@ class Error : public std::runtime_error {
 };
 
 // One class per code, so that `catch (const manta::TimeoutError&)` works.
-#define MANTA_ERROR(NAME, CODE)                                            \
-  class NAME : public Error {                                              \
-   public:                                                                 \
-    explicit NAME(const std::string& message) : Error(CODE, message) {}    \
+#define MANTA_ERROR(NAME, CODE)                                         \
+  class NAME : public Error {                                           \
+   public:                                                              \
+    explicit NAME(const std::string& message) : Error(CODE, message) {} \
   };
 MANTA_ERROR(WorkerCrashedError, Code::kWorkerCrashed)
 MANTA_ERROR(ActorDiedError, Code::kActorDied)

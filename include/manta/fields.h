@@ -5,6 +5,6 @@
 #include <tuple>
 
 // Members only; order is the order on the wire.
-#define MANTA_FIELDS(...)                                              \
-  auto manta_fields() { return std::tie(__VA_ARGS__); }                \
+#define MANTA_FIELDS(...)                               \
+  auto manta_fields() { return std::tie(__VA_ARGS__); } \
   auto manta_fields() const { return std::tie(__VA_ARGS__); }

@@ -32,11 +32,11 @@ MANTA_EXPORT void CheckCancelled();  // throws CancelledError if so
 
 // What a task or actor may know about where it runs.
 struct Context {
-  std::string task;                  // name of the task or method; empty in the driver
+  std::string task;  // name of the task or method; empty in the driver
   std::string task_id;
   std::string node;
   std::uint32_t worker_pid = 0;
-  std::vector<std::uint32_t> gpus;   // device ids assigned, as in CUDA_VISIBLE_DEVICES
+  std::vector<std::uint32_t> gpus;  // device ids assigned, as in CUDA_VISIBLE_DEVICES
   bool in_worker = false;
 };
 [[nodiscard]] MANTA_EXPORT Context CurrentContext();

@@ -11,7 +11,7 @@ namespace manta {
 
 // How to start or join a cluster. Bad values make Init throw InvalidError and change nothing.
 struct Config {
-  double cpus = 0;                          // 0: as many as this process may use
+  double cpus = 0;  // 0: as many as this process may use
   double gpus = 0;
   std::map<std::string, double> resources;  // anything else, by name
   std::uint64_t store_bytes = 0;            // 0: 30% of the machine's memory
@@ -28,24 +28,24 @@ struct TaskOptions {
   double cpus = 1;
   double gpus = 0;
   std::map<std::string, double> resources;
-  int retries = 3;                          // after the worker's death; exceptions only if asked:
-  std::uint64_t retry_match = 0;            // a function that looks at the exception; see RetryOn
-  std::chrono::microseconds timeout{0};     // of one run; 0: none
-  int priority = 0;                         // higher goes first
+  int retries = 3;                       // after the worker's death; exceptions only if asked:
+  std::uint64_t retry_match = 0;         // a function that looks at the exception; see RetryOn
+  std::chrono::microseconds timeout{0};  // of one run; 0: none
+  int priority = 0;                      // higher goes first
 };
 
 struct ActorSettings {
   std::string name;
-  std::string space;                        // empty: that of Init
+  std::string space;  // empty: that of Init
   double cpus = 0;
   double gpus = 0;
   std::map<std::string, double> resources;
-  bool detached = false;                    // lives on when its creator is gone
+  bool detached = false;  // lives on when its creator is gone
   bool get_if_exists = false;
-  std::int64_t max_restarts = 0;            // -1: no limit
-  std::int64_t max_call_retries = 0;        // of calls caught by a restart; -1: no limit
-  std::uint32_t concurrency = 1;            // calls at a time
-  bool ordered = true;                      // calls of one caller run in order
+  std::int64_t max_restarts = 0;      // -1: no limit
+  std::int64_t max_call_retries = 0;  // of calls caught by a restart; -1: no limit
+  std::uint32_t concurrency = 1;      // calls at a time
+  bool ordered = true;                // calls of one caller run in order
 };
 
 }  // namespace manta

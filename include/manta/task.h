@@ -48,15 +48,24 @@ class TaskCaller {
     return refs;
   }
 
-  TaskCaller& SetName(std::string name) { return Change([&](TaskOptions& o) { o.name = std::move(name); }); }
-  TaskCaller& SetCpus(double cpus) { return Change([&](TaskOptions& o) { o.cpus = cpus; }); }
-  TaskCaller& SetGpus(double gpus) { return Change([&](TaskOptions& o) { o.gpus = gpus; }); }
+  TaskCaller& SetName(std::string name) {
+    return Change([&](TaskOptions& o) { o.name = std::move(name); });
+  }
+  TaskCaller& SetCpus(double cpus) {
+    return Change([&](TaskOptions& o) { o.cpus = cpus; });
+  }
+  TaskCaller& SetGpus(double gpus) {
+    return Change([&](TaskOptions& o) { o.gpus = gpus; });
+  }
   // "CPU" and "GPU" mean the above.
   TaskCaller& SetResource(const std::string& name, double amount) {
     return Change([&](TaskOptions& o) {
-      if (name == "CPU") o.cpus = amount;
-      else if (name == "GPU") o.gpus = amount;
-      else o.resources[name] = amount;
+      if (name == "CPU")
+        o.cpus = amount;
+      else if (name == "GPU")
+        o.gpus = amount;
+      else
+        o.resources[name] = amount;
     });
   }
   TaskCaller& SetResources(const std::map<std::string, double>& resources) {
@@ -64,14 +73,20 @@ class TaskCaller {
     return *this;
   }
   // How often to run it again after its worker died; -1: no limit. Default 3.
-  TaskCaller& SetRetries(int retries) { return Change([&](TaskOptions& o) { o.retries = retries; }); }
+  TaskCaller& SetRetries(int retries) {
+    return Change([&](TaskOptions& o) { o.retries = retries; });
+  }
   // Run it again, too, when it throws one of these (or something derived from them).
   template <typename... E>
   TaskCaller& RetryOn() {
     return Change([](TaskOptions& o) { o.retry_match = reinterpret_cast<std::uint64_t>(&Matches<E...>); });
   }
-  TaskCaller& SetTimeout(Micros timeout) { return Change([&](TaskOptions& o) { o.timeout = timeout; }); }
-  TaskCaller& SetPriority(int priority) { return Change([&](TaskOptions& o) { o.priority = priority; }); }
+  TaskCaller& SetTimeout(Micros timeout) {
+    return Change([&](TaskOptions& o) { o.timeout = timeout; });
+  }
+  TaskCaller& SetPriority(int priority) {
+    return Change([&](TaskOptions& o) { o.priority = priority; });
+  }
 
  private:
   static constexpr std::uint32_t kWhole = 0x80000000U;  // one value although it is a vector

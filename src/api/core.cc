@@ -327,7 +327,8 @@ const Plan* Intern(const TaskOptions& options) {
   return plan;
 }
 
-void Submit(const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan, std::uint32_t returns, Entry** out) {
+void Submit(const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan, std::uint32_t returns,
+            Entry** out) {
   Check(Here()->Submit(site, arguments, scope, plan, returns, out));
 }
 

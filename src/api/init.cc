@@ -1,7 +1,6 @@
 // Init and Shutdown: how a program gets a cluster and leaves it.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -20,8 +20,8 @@
 #include "base/program.h"
 #include "manta/manta.h"
 #include "owner/owner.h"
-#include "worker/start_hook.h"
 #include "worker/stack.h"
+#include "worker/start_hook.h"
 #include "worker/worker.h"
 
 extern char** environ;
@@ -65,22 +65,26 @@ Status CheckConfig(const Config& config) {
   }
   for (const auto& [name, amount] : config.resources) {
     if (name == "CPU" || name == "GPU") {
-      return Status(Code::kInvalid, Cat("Init: set Config::", name == "CPU" ? "cpus" : "gpus", " instead of resource '", name, "'"));
+      return Status(Code::kInvalid,
+                    Cat("Init: set Config::", name == "CPU" ? "cpus" : "gpus", " instead of resource '", name, "'"));
     }
     if (name.find_first_of("=\n") != std::string::npos) {
       return Status(Code::kInvalid, Cat("Init: the resource name '", name, "' contains '=' or a line break"));
     }
   }
-  const std::uint64_t memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t memory =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (config.store_bytes > memory) {
-    return Status(Code::kInvalid, Cat("Init: Config::store_bytes asks for ", Bytes(config.store_bytes), ", but this machine has ",
-                                      Bytes(memory), " of memory"));
+    return Status(Code::kInvalid, Cat("Init: Config::store_bytes asks for ", Bytes(config.store_bytes),
+                                      ", but this machine has ", Bytes(memory), " of memory"));
   }
   if (config.store_bytes != 0 && config.store_bytes < (1ULL << 20)) {
-    return Status(Code::kInvalid, Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
+    return Status(Code::kInvalid,
+                  Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
   }
   if (!config.spill_folder.empty() && access(config.spill_folder.c_str(), W_OK | X_OK) != 0) {
-    return Status(Code::kInvalid, Cat("Init: the spill folder '", config.spill_folder, "' cannot be written: ", std::strerror(errno)));
+    return Status(Code::kInvalid,
+                  Cat("Init: the spill folder '", config.spill_folder, "' cannot be written: ", std::strerror(errno)));
   }
   return {};
 }
@@ -117,6 +121,7 @@ Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
   if (!config.spill_folder.empty()) add("--spill", config.spill_folder);
   if (config.spill_bytes > 0) add("--spill-limit", std::to_string(config.spill_bytes));
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 
@@ -151,16 +156,19 @@ Result<base::Fd> Connect(std::string address) {
   if (address == "auto") {
     const std::vector<std::string> clusters = LocalClusters();
     if (clusters.size() != 1) {
-      return Status(Code::kUnavailable,
-                    clusters.empty() ? std::string("Init: no cluster runs on this machine; start one, or leave the address empty")
-                                     : Cat("Init: ", clusters.size(), " clusters run on this machine; name one, as in ", clusters[0]));
+      return Status(
+          Code::kUnavailable,
+          clusters.empty()
+              ? std::string("Init: no cluster runs on this machine; start one, or leave the address empty")
+              : Cat("Init: ", clusters.size(), " clusters run on this machine; name one, as in ", clusters[0]));
     }
     address = clusters[0];
   }
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   if (address.size() < 2 || address.size() >= sizeof name.sun_path || address[0] != '@') {
-    return Status(Code::kInvalid, Cat("Init: '", address, "' is not an address; `manta status` shows them, as in @manta-0-4711"));
+    return Status(Code::kInvalid,
+                  Cat("Init: '", address, "' is not an address; `manta status` shows them, as in @manta-0-4711"));
   }
   std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
   base::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -176,7 +184,8 @@ Result<base::Fd> Connect(std::string address) {
 void Print(const wire::LogLines& lines) {
   for (const wire::LogLine& line : lines.lines) {
     std::FILE* to = line.error_stream ? stderr : stdout;
-    const std::string text = Cat("(", line.label.empty() ? "worker" : line.label, " pid=", line.pid, ") ", line.text, "\n");
+    const std::string text =
+        Cat("(", line.label.empty() ? "worker" : line.label, " pid=", line.pid, ") ", line.text, "\n");
     std::fwrite(text.data(), 1, text.size(), to);
     std::fflush(to);
   }
@@ -195,7 +204,9 @@ Status Start(const Config& config, Driver& driver) {
   if (address.empty()) {
     if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr) address = from;
   }
-  const std::string where = address.empty() ? std::string() : Cat(" (at ", address, config.address.empty() ? ", which MANTA_ADDRESS names)" : ")");
+  const std::string where = address.empty()
+                                ? std::string()
+                                : Cat(" (at ", address, config.address.empty() ? ", which MANTA_ADDRESS names)" : ")");
   Result<base::Fd> socket = address.empty() ? StartDaemon(config, &driver.daemon) : Connect(address);
   if (!socket.ok()) return Status(socket.status().code(), socket.status().message() + where);
   Result<shm::Arena> arena = shm::Arena::Create();
@@ -220,7 +231,8 @@ Status Start(const Config& config, Driver& driver) {
   wire::Hello hello;
   hello.pid = static_cast<std::uint32_t>(getpid());
   std::random_device random;
-  hello.job = Id{(static_cast<std::uint64_t>(random()) << 32) | random(), (static_cast<std::uint64_t>(random()) << 32) | random() | 1};
+  hello.job = Id{(static_cast<std::uint64_t>(random()) << 32) | random(),
+                 (static_cast<std::uint64_t>(random()) << 32) | random() | 1};
   hello.program = base::ProgramPath();
   hello.program_hash = base::ProgramHash();
   hello.arguments = OwnArguments();

@@ -143,7 +143,7 @@ TEST_F(ActorsTest, AnActorWithoutHandlesEndsAndGivesItsResourcesBack) {
   ASSERT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kAlive).has_value());
   driver->Send(Ask(1, 1));
   EXPECT_FALSE(driver->Has(wire::Kind::kLeaseGranted));
-  driver->Send(wire::Drop{{Id{1, 9}}});
+  driver->Send(wire::Drop{{Id{1, 9}}, {1}});
   EXPECT_TRUE(driver->Await<wire::LeaseGranted>().has_value());
 }
 

@@ -93,36 +93,19 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
 }
 
 bool Connection::SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent) {
-  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(wire::kMaxFds * sizeof(int))];
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  const std::ptrdiff_t count = wire::SendOnce(socket_.get(), std::as_bytes(std::span(bytes)), fds, MSG_DONTWAIT);
+  if (count >= 0) {
+    *sent += static_cast<std::size_t>(count);
+    return true;
   }
-  for (;;) {
-    const ssize_t count = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count >= 0) {
-      *sent += static_cast<std::size_t>(count);
-      return true;
-    }
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    // A peer that is gone may have left words behind: they are read first, then its close is seen.
-    if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
-      *sent += bytes.size();
-      return true;
-    }
-    Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
-    return false;
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+  // A peer that is gone may have left words behind: they are read first, then its close is seen.
+  if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
+    *sent += bytes.size();
+    return true;
   }
+  Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
+  return false;
 }
 
 void Connection::OnEvents(std::uint32_t events) {
@@ -180,6 +163,7 @@ void Connection::Write() {
   while (!outgoing_.empty() && state_ != State::kClosed) {
     Outgoing& item = outgoing_.front();
     std::vector<int> fds;
+    fds.reserve(item.fds.size());
     for (const base::Fd& fd : item.fds) fds.push_back(fd.get());
     if (!SendSome(std::string_view(item.bytes).substr(item.sent), fds, &item.sent)) break;
     item.fds.clear();

@@ -103,6 +103,7 @@ Daemon::~Daemon() {
   if (listener_.valid()) loop_->Unwatch(listener_.get());
   // The pool's last words would go to members that are destroyed before it: end it all here.
   std::vector<Id> ids;
+  ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const Id& id : ids) pool_.RemoveJob(id);
 }

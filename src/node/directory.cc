@@ -13,7 +13,7 @@ void Directory::Expect(Peer& peer, const wire::Expect& message) {
 
 void Directory::Publish(Peer& peer, const wire::Publish& message) {
   Object& object = Own(message.object, peer.process);
-  HoldOne(message.object, peer.process);
+  if (!message.expected) HoldOne(message.object, peer.process);
   if (object.owner != peer.process) return;  // another process's: not the sender's to say what it is
   object.outcome = message.outcome;
   object.outcome.ready = true;
@@ -45,35 +45,20 @@ void Directory::Wait(Peer& peer, const wire::WaitObjects& message) {
 void Directory::Hold(Peer& peer, const wire::Hold& message) {
   const ProcessId holder = message.holder == kNoProcess ? peer.process : message.holder;
   if (peers_.Find(holder) == nullptr) return;  // it died meanwhile
-  for (const Id& id : message.objects) {
-    if (holder == peer.process) {
-      HoldOne(id, holder);
-    } else {
-      HoldFor(id, holder);
-    }
-  }
+  for (const Id& id : message.objects) HoldOne(id, holder);
 }
 
 void Directory::Drop(Peer& peer, const wire::Drop& message) {
-  for (const Id& id : message.objects) {
-    const bool early = !references_.Holds(id, Holder::Process(peer.process));
-    gathering_.drops.insert_or_assign({id, peer.process}, early);
+  if (message.counts.size() != message.objects.size()) {
+    peer.connection->Close(Status(Code::kCorrupt, "a Drop has another number of counts than of objects"));
+    return;
+  }
+  for (std::size_t i = 0; i < message.objects.size(); ++i) {
+    gathering_.drops[{message.objects[i], peer.process}] += message.counts[i];
   }
 }
 
-void Directory::HoldOne(const Id& id, ProcessId process) {
-  gathering_.drops.erase({id, process});
-  applying_.drops.erase({id, process});
-  references_.Hold(id, Holder::Process(process));
-}
-
-void Directory::HoldFor(const Id& id, ProcessId process) {
-  for (LettingGo* batch : {&gathering_, &applying_}) {
-    const auto it = batch->drops.find({id, process});
-    if (it != batch->drops.end() && !it->second) batch->drops.erase(it);
-  }
-  references_.Hold(id, Holder::Process(process));
-}
+void Directory::HoldOne(const Id& id, ProcessId process) { references_.Hold(id, Holder::Process(process)); }
 
 void Directory::Empty(const Id& container) { gathering_.emptied.push_back(container); }
 
@@ -106,7 +91,7 @@ void Directory::BeginLettingGo() { applying_ = std::exchange(gathering_, {}); }
 
 void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   const LettingGo batch = std::exchange(applying_, {});
-  for (const auto& [key, early] : batch.drops) references_.Drop(key.first, Holder::Process(key.second));
+  for (const auto& [key, count] : batch.drops) references_.Drop(key.first, Holder::Process(key.second), count);
   for (const ProcessId process : batch.deaths) references_.ProcessDied(process);
   for (const Id& container : batch.emptied) {
     if (references_.Known(container)) references_.SetContained(container, {});

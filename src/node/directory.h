@@ -2,10 +2,9 @@
 // holds it. It frees an object when nobody does.
 //
 // Letting go is delayed. Drops, deaths and emptied containers are gathered, and applied only after
-// the loop has read everything that was sent before they were (see Order in wire/messages.h). A Hold
-// that a process sends after its Drop takes that Drop back. A Hold sent by another on its behalf may
-// have been overtaken by the Drop it caused: if the process held nothing when it dropped, the Drop
-// is meant for that Hold and stays.
+// the loop has read everything that was sent before they were (see Order in wire/messages.h). Holds
+// are counted (rules/references.h), so one that comes meanwhile, from the process or on its behalf, is not
+// ended by a Drop that was meant for another.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +36,7 @@ class Directory {
   void Hold(Peer& peer, const wire::Hold& message);
   void Drop(Peer& peer, const wire::Drop& message);
 
-  void HoldOne(const Id& id, ProcessId process);
+  void HoldOne(const Id& id, ProcessId process);  // once more
   // From now on `container` (an actor) holds these, until Empty.
   void SetContained(const Id& container, const std::vector<Id>& ids) { references_.SetContained(container, ids); }
   void Empty(const Id& container);
@@ -45,7 +44,7 @@ class Directory {
   void ProcessDied(ProcessId process, const std::string& who);
 
   // Is there something to let go? Then drain the loop between Begin and Apply.
-  [[nodiscard]] bool HasLettingGo() const { return !gathering_.empty(); }
+  [[nodiscard]] bool HasLettingGo() const { return !gathering_.empty() || references_.HasSuspects(); }
   void BeginLettingGo();
   void ApplyLettingGo(const OnUnheld& unheld);
 
@@ -66,14 +65,13 @@ class Directory {
     }
   };
   struct LettingGo {
-    std::unordered_map<std::pair<Id, ProcessId>, bool, HashPair> drops;  // true: it came before its Hold
+    std::unordered_map<std::pair<Id, ProcessId>, std::uint32_t, HashPair> drops;  // how many
     std::vector<ProcessId> deaths;
     std::vector<Id> emptied;
 
     [[nodiscard]] bool empty() const { return drops.empty() && deaths.empty() && emptied.empty(); }
   };
 
-  void HoldFor(const Id& id, ProcessId process);
   Object& Own(const Id& id, ProcessId owner);
   void Disown(const Id& id, ProcessId owner);
   void Tell(const Id& id, Object& object);

@@ -100,7 +100,7 @@ TEST_F(DirectoryTest, WaitingForAnObjectOfAnUnknownOwnerFailsAtOnce) {
 
 TEST_F(DirectoryTest, AnObjectNobodyHoldsIsForgotten) {
   owner_->Send(Value(kObject, "x"));
-  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Drop{{kObject}, {1}});
   Settle();
   // Not known any more: the owner is asked anew, and does not answer.
   other_->Send(WaitFor(kObject));
@@ -112,7 +112,7 @@ TEST_F(DirectoryTest, AHoldAlreadySentSavesTheObjectFromADropReadBeforeIt) {
   Settle();
   // Both are in the sockets before the daemon looks; whichever it reads first, the object stays.
   other_->Send(wire::Hold{{kObject}, kNoProcess});
-  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Drop{{kObject}, {1}});
   Settle();
   other_->Send(WaitFor(kObject));
   const auto ready = other_->Await<wire::ObjectReady>();
@@ -122,7 +122,7 @@ TEST_F(DirectoryTest, AHoldAlreadySentSavesTheObjectFromADropReadBeforeIt) {
 
 TEST_F(DirectoryTest, AHoldAfterADropOfTheSameProcessCounts) {
   owner_->Send(Value(kObject, "x"));
-  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Drop{{kObject}, {1}});
   owner_->Send(wire::Hold{{kObject}, kNoProcess});
   Settle();
   other_->Send(WaitFor(kObject));
@@ -132,7 +132,7 @@ TEST_F(DirectoryTest, AHoldAfterADropOfTheSameProcessCounts) {
 TEST_F(DirectoryTest, AWorkerMayHoldOnBehalfOfItsOwner) {
   other_->Send(Value(kObject, "x"));
   other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
-  other_->Send(wire::Drop{{kObject}});
+  other_->Send(wire::Drop{{kObject}, {1}});
   Settle();
   owner_->Send(wire::WaitObjects{{kObject}, {other_->welcome.process}});
   EXPECT_TRUE(owner_->Await<wire::ObjectReady>().has_value());
@@ -142,23 +142,73 @@ TEST_F(DirectoryTest, ADropThatOvertakesTheHoldThatCausedItIsNotLost) {
   other_->Send(Value(kObject, "x"));
   Settle();
   // The owner was handed the object through shared memory and let go of it, before the daemon read that it was.
-  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Drop{{kObject}, {1}});
   daemon_->loop().Drain();
   other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
-  other_->Send(wire::Drop{{kObject}});
+  other_->Send(wire::Drop{{kObject}, {1}});
   Settle();
   owner_->Send(wire::WaitObjects{{kObject}, {other_->welcome.process}});
   EXPECT_FALSE(owner_->Has(wire::Kind::kObjectReady));
 }
 
+TEST_F(DirectoryTest, AHoldOnBehalfOfAProcessOutlivesTheDropOfAnEarlierOne) {
+  other_->Send(Value(kObject, "x"));
+  for (const bool drop_first : {true, false}) {
+    other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
+    Settle();
+    // The owner let go of the one it was lent before, while it is lent again.
+    const wire::Drop drop{{kObject}, {drop_first ? 1U : 2U}};
+    if (drop_first) owner_->Send(drop);
+    other_->Send(wire::Hold{{kObject}, owner_->welcome.process});
+    if (!drop_first) owner_->Send(drop);
+    Settle();
+  }
+  other_->Send(wire::Drop{{kObject}, {1}});
+  Settle();
+  const wire::WaitObjects wait{{kObject}, {other_->welcome.process}};
+  owner_->Send(wait);
+  EXPECT_TRUE(owner_->Await<wire::ObjectReady>().has_value());
+  owner_->Send(wire::Drop{{kObject}, {1}});
+  Settle();
+  owner_->Send(wait);
+  EXPECT_FALSE(owner_->Has(wire::Kind::kObjectReady)) << "as many as were given have been dropped";
+}
+
+TEST_F(DirectoryTest, PublishingWhatWasExpectedIsNoSecondHold) {
+  owner_->Send(wire::Expect{{kObject}});
+  wire::Publish publish = Value(kObject, "x");
+  publish.expected = true;
+  owner_->Send(publish);
+  Settle();
+  owner_->Send(wire::Drop{{kObject}, {1}});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+}
+
+TEST_F(DirectoryTest, ATaskRunAgainElsewhereHoldsItsObjectsToo) {
+  owner_->Send(Value(kObject, "x"));
+  other_->Send(Value(kObject, "x"));  // ids are derived: the same task put it there, on another worker
+  Settle();
+  owner_->Send(wire::Drop{{kObject}, {1}});
+  Settle();
+  other_->Send(WaitFor(kObject));
+  EXPECT_TRUE(other_->Await<wire::ObjectReady>().has_value());
+}
+
+TEST_F(DirectoryTest, ADropWithoutCountsEndsTheConnection) {
+  other_->Send(wire::Drop{{kObject}, {}});
+  EXPECT_TRUE(other_->AwaitClose());
+}
+
 TEST_F(DirectoryTest, AnObjectHoldsWhatItContains) {
   owner_->Send(Value(kInner, "inner"));
   owner_->Send(Value(kObject, "outer", {kInner}));
-  owner_->Send(wire::Drop{{kInner}});
+  owner_->Send(wire::Drop{{kInner}, {1}});
   Settle();
   other_->Send(WaitFor(kInner));
   ASSERT_TRUE(other_->Await<wire::ObjectReady>().has_value());
-  owner_->Send(wire::Drop{{kObject}});
+  owner_->Send(wire::Drop{{kObject}, {1}});
   Settle();
   other_->Send(WaitFor(kInner));
   EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
@@ -175,6 +225,7 @@ TEST_F(DirectoryTest, AStrangerCannotSayWhatAnothersObjectIs) {
 TEST_F(DirectoryTest, AFloodOfDropsOfUnknownThingsHarmsNobody) {
   wire::Drop drop;
   for (std::uint64_t i = 0; i < 1000; ++i) drop.objects.push_back(Id{i, i});
+  drop.counts.assign(drop.objects.size(), 7);
   for (int i = 0; i < 10; ++i) other_->Send(drop);
   owner_->Send(Value(kObject, "x"));
   Settle();

@@ -18,6 +18,7 @@ constexpr int kServerFd = 3;  // where the program finds its socket, as MANTA_FO
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
   out.push_back(nullptr);
   return out;

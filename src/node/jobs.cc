@@ -159,6 +159,7 @@ void Daemon::Shutdown() {
   if (listener_.valid()) loop_->Unwatch(listener_.get());
   listener_.Reset(-1);
   std::vector<Id> ids;
+  ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const Id& id : ids) {
     const auto it = jobs_.find(id);

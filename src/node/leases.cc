@@ -35,13 +35,14 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
   }
   asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need};
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
-                                   base::NowMicros(), &actions);
+  const Status status =
+      queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
+                 base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(status)});
   }
-  Perform(std::move(actions));
+  Perform(actions);
 }
 
 void Leases::Cancel(Peer& peer, const wire::LeaseCancel& message) {
@@ -50,7 +51,7 @@ void Leases::Cancel(Peer& peer, const wire::LeaseCancel& message) {
   if (queue_.Cancel(key, base::NowMicros(), &actions)) {
     asked_.erase(key);
     peer.connection->Send(wire::LeaseEnded{message.request});
-    Perform(std::move(actions));
+    Perform(actions);
     return;
   }
   // Granted, but the owner does not know yet: its worker is still being forked.
@@ -77,7 +78,7 @@ void Leases::Blocked(Peer& peer, const wire::Blocked& message) {
   if (worker == nullptr || worker->lease == 0 || (message.lease != 0 && message.lease != worker->lease)) return;
   LeaseActions actions;
   queue_.Block(worker->lease, base::NowMicros(), &actions);
-  Perform(std::move(actions));
+  Perform(actions);
 }
 
 void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& message) {
@@ -90,7 +91,7 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
   it->second.unblocking.emplace_back(peer.process, call);
   LeaseActions actions;
   queue_.Unblock(it->first, base::NowMicros(), &actions);
-  Perform(std::move(actions));
+  Perform(actions);
 }
 
 // ---- actors ----
@@ -105,7 +106,7 @@ Status Leases::AddActor(const Id& actor, const Resources& need) {
     asked_.erase(key);
     actor_keys_.erase(actor);
   }
-  Perform(std::move(actions));
+  Perform(actions);
   return status;
 }
 
@@ -116,7 +117,7 @@ void Leases::CancelActor(const Id& actor) {
   queue_.Cancel(it->second, base::NowMicros(), &actions);
   asked_.erase(it->second);
   actor_keys_.erase(it);
-  Perform(std::move(actions));
+  Perform(actions);
 }
 
 void Leases::EndActor(std::uint64_t lease) { End(lease); }
@@ -131,7 +132,7 @@ void Leases::OwnerDied(ProcessId owner) {
   for (const auto& [lease, given] : given_) {
     if (given.key.owner == owner) leases.push_back(lease);
   }
-  Perform(std::move(actions));
+  Perform(actions);
   for (const std::uint64_t lease : leases) Revoke(lease);
 }
 
@@ -146,7 +147,7 @@ void Leases::WorkerDied(Worker& worker, const Failure& failure) {
 
 // ---- carrying out ----
 
-void Leases::Perform(LeaseActions actions) {
+void Leases::Perform(const LeaseActions& actions) {
   dirty_ = true;
   for (const rules::LeaseAction& action : actions) {
     if (const auto* grant = std::get_if<rules::Grant>(&action)) {
@@ -249,7 +250,7 @@ void Leases::End(std::uint64_t lease) {
   given_.erase(lease);
   LeaseActions actions;
   queue_.Return(lease, base::NowMicros(), &actions);
-  Perform(std::move(actions));
+  Perform(actions);
 }
 
 bool Leases::IsIdle(std::uint64_t lease) const {
@@ -264,7 +265,7 @@ void Leases::EndRound() {
     dirty_ = false;
     LeaseActions actions;
     queue_.Tick(now, [this](std::uint64_t lease) { return IsIdle(lease); }, &actions);
-    Perform(std::move(actions));
+    Perform(actions);
     dirty_ = false;
   }
   const std::int64_t due = queue_.NextTick(now);

@@ -82,7 +82,7 @@ class Leases {
     std::vector<std::pair<ProcessId, std::uint64_t>> unblocking;  // calls to answer
   };
 
-  void Perform(rules::LeaseActions actions);
+  void Perform(const rules::LeaseActions& actions);
   void Give(const rules::Grant& grant);
   void Revoke(std::uint64_t lease);
   void RingToReturn(const Worker& worker);

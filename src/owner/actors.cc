@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "owner/owner.h"
@@ -43,6 +44,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
 
   // The daemon keeps the arguments for restarts, so they must be there before it hears of the actor.
   std::vector<Entry*> values;
+  values.reserve(arguments.holes.size());
   for (const internal::Arguments::Hole& hole : arguments.holes) values.push_back(hole.entry);
   Subscribe(values);
   std::size_t next = 0;
@@ -132,7 +134,8 @@ Status Owner::AttachActor(ActorEntry* actor) {
   }
   if (actor->lane == nullptr) {
     actor->lane = TakeLane();
-    if (actor->lane == nullptr) return Status(Code::kOutOfMemory, Cat("one process cannot call over ", shm::kMaxLanes, " actors"));
+    if (actor->lane == nullptr)
+      return Status(Code::kOutOfMemory, Cat("one process cannot call over ", shm::kMaxLanes, " actors"));
     actor->lane->queue = actor->queue.get();
     actor->lane->active = true;
     active_lanes_.push_back(actor->lane);
@@ -158,20 +161,17 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   if (!actor->attached && !actor->killed && actor->phase != wire::ActorPhase::kDead) {
     if (Status s = AttachActor(actor); !s.ok()) return s;
   }
-  Entry* entry = NewCall(header, plan, out);
+  Entry* entry = NewCall(header, plan, scope, out);
   entry->retries = static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000));
   entry->queue = actor->queue.get();
-  if (!scope.entries.empty() || !scope.actors.empty()) {
-    entry->more().arguments = std::move(scope.entries);
-    entry->more().actor_arguments = std::move(scope.actors);
-    scope.entries.clear();
-    scope.actors.clear();
-  }
   if (actor->phase == wire::ActorPhase::kDead || actor->killed) {
     entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way
     entry->queue = nullptr;
     if (actor->failure.ok()) {
-      FailCall(entry, Failure{Code::kActorDied, Cat("actor ", actor->options.class_name, " (", ToString(actor->id), ") was killed"), {}, {}});
+      FailCall(entry, Failure{Code::kActorDied,
+                              Cat("actor ", actor->options.class_name, " (", ToString(actor->id), ") was killed"),
+                              {},
+                              {}});
     } else {
       FailCall(entry, actor->failure);
     }
@@ -179,20 +179,9 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
     return {};
   }
   actor->refs.fetch_add(1, std::memory_order_relaxed);  // until the call is over
-  header.entry = entry->index;
-  header.generation = entry->generation;
-  const bool ordered = actor->options.ordered;
   // Usually nothing is held back, and an ordered call goes straight into the ring.
-  if (ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
-  if (arguments.holes.empty()) {
-    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
-  } else {
-    Park(entry, header, name, arguments);
-    if (entry->extra->missing == 0) Unpark(entry);
-  }
-  SettleDoomed();
-  if ((submitted_ & 63) == 0) PumpLocked();
-  if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
+  if (actor->options.ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
+  Launch(entry, header, name, arguments);
   return {};
 }
 
@@ -235,7 +224,8 @@ void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
     shm::SpecHeader header;
     std::memcpy(&header, log_.at(spec), sizeof header);
     Entry* entry = table_.Find(header.entry, header.generation);
-    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry : nullptr;
+    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry
+                                                                                                             : nullptr;
   };
   for (const ClassQueue::Away& away : queue.away) {
     if (away.entry->generation == away.generation && !away.entry->done()) begun.push_back(away.entry);
@@ -298,10 +288,7 @@ void Owner::UnrefActor(ActorEntry* actor) {
 // until it says so, because its worker still looks at them.
 void Owner::Dispose(ActorEntry* actor) {
   if (actor->refs.load(std::memory_order_acquire) != 0) return;  // found again meanwhile
-  if (actor->held) {
-    actor->held = false;
-    QueueDrop(actor->id);
-  }
+  if (actor->holds > 0) QueueDrop(actor->id, std::exchange(actor->holds, 0));
   if (actor->queue == nullptr) {
     actors_.erase(actor->id);
     delete actor;

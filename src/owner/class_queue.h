@@ -38,11 +38,11 @@ using internal::Plan;
 
 // One worker's way to answer, see shm/lane.h. Lanes belong to the owner and are used again.
 struct Lane {
-  std::uint32_t index = 0;    // as it stands in claim words
-  std::uint64_t offset = 0;   // in the arena
-  std::uint64_t request = 0;  // the lease it was sent with; 0: free, or an actor's
-  bool active = false;        // somebody may write to it
-  bool cancelled = false;     // the request was withdrawn
+  std::uint32_t index = 0;      // as it stands in claim words
+  std::uint64_t offset = 0;     // in the arena
+  std::uint64_t request = 0;    // the lease it was sent with; 0: free, or an actor's
+  bool active = false;          // somebody may write to it
+  bool cancelled = false;       // the request was withdrawn
   std::uint64_t timed_out = 0;  // the task its worker is being killed for …
   Failure timeout_failure;      // … and how that will be told
   ProcessId worker = kNoProcess;
@@ -61,10 +61,10 @@ struct ClassQueue {
     std::uint32_t generation = 0;  // it may have been taken back and be another's by now
   };
   std::deque<Waiting> backlog;
-  std::vector<Lane*> lanes;  // granted
-  std::uint32_t requests = 0;  // leases asked for and not granted
+  std::vector<Lane*> lanes;      // granted
+  std::uint32_t requests = 0;    // leases asked for and not granted
   std::uint32_t most_lanes = 1;  // more would find no CPU
-  Failure refused;             // the daemon said it can never run these
+  Failure refused;               // the daemon said it can never run these
 
   // Displaced: a worker has it and its slot was used again.
   struct Away {
@@ -76,10 +76,10 @@ struct ClassQueue {
 
   // For noticing that nothing moves.
   std::uint64_t last_head = 0;
-  std::int64_t head_since_us = 0;    // when the ring's head moved last
-  std::int64_t balanced_us = 0;      // when something was last done about it
-  bool asked_stalled = false;        // the waiting request says so
-  bool timed = false;  // has had tasks with a timeout
+  std::int64_t head_since_us = 0;  // when the ring's head moved last
+  std::int64_t balanced_us = 0;    // when something was last done about it
+  bool asked_stalled = false;      // the waiting request says so
+  bool timed = false;              // has had tasks with a timeout
 
   ActorEntry* actor = nullptr;  // whose calls these are, if an actor's
 
@@ -96,16 +96,14 @@ struct ActorEntry {
   Id id;
   wire::ActorOptions options;
   std::uint32_t session = 0;
-  bool held = false;      // the daemon counts us as a holder
+  std::uint32_t holds = 0;  // the daemon counts for us, to be dropped with the last handle
   bool attached = false;
-  bool killed = false;    // by us, for good
+  bool killed = false;  // by us, for good
   wire::ActorPhase phase = wire::ActorPhase::kStarting;
-  Failure failure;        // once dead
+  Failure failure;  // once dead
   std::unique_ptr<owner::ClassQueue> queue;
   owner::Lane* lane = nullptr;
-  std::deque<Entry*> order;      // ordered actors: calls not yet in the ring, first one parked or blocked
-  std::vector<Entry*> creation_arguments;  // kept for restarts; counted
-  std::vector<ActorEntry*> creation_actors;
+  std::deque<Entry*> order;  // ordered actors: calls not yet in the ring, first one parked or blocked
 };
 
 }  // namespace manta::internal

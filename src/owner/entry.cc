@@ -43,6 +43,7 @@ Entry* EntryTable::Allocate(const Id& id, Origin origin, std::uint32_t refs, std
   entry->retries = 0;
   entry->flags = 0;
   entry->contains = false;
+  entry->holds = 0;
   ++live_;
   return entry;
 }

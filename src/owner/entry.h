@@ -38,30 +38,29 @@ enum class Stage : std::uint8_t { kNone = 0, kParked = 1, kBacklog = 2, kRing = 
 
 // A call that waits for other values, or whatever most entries do not need.
 struct Extra {
-  std::vector<Entry*> siblings;       // returns 1…, counted while the task runs
-  std::vector<Entry*> arguments;      // kept until the task is done; counted
+  std::vector<Entry*> siblings;   // returns 1…, counted while the task runs
+  std::vector<Entry*> arguments;  // kept until the task is done; counted
   std::vector<ActorEntry*> actor_arguments;
-  std::vector<Entry*> contained;      // Refs inside the value; counted
+  std::vector<Entry*> contained;  // Refs inside the value; counted
   std::vector<ActorEntry*> contained_actors;
-  std::vector<Entry*> dependents;     // tasks that wait for this value; counted
-  std::vector<std::byte> parked;      // the arguments of a call that cannot be sent yet
+  std::vector<Entry*> dependents;  // tasks that wait for this value; counted
+  std::vector<std::byte> parked;   // the arguments of a call that cannot be sent yet
   struct Hole {
     std::size_t at;
     Entry* entry;
   };
   std::vector<Hole> holes;
-  std::uint32_t missing = 0;          // holes not ready
-  std::vector<std::byte> header;      // the spec's header and name, while parked
+  std::uint32_t missing = 0;      // holes not ready
+  std::vector<std::byte> header;  // the spec's header and name, while parked
 };
 
 struct Entry {
-  static constexpr std::uint8_t kEscaped = 1;    // announced to the daemon
-  static constexpr std::uint8_t kHeld = 2;       // the daemon counts this process as a holder
-  static constexpr std::uint8_t kMapped = 4;     // found by id
-  static constexpr std::uint8_t kSubscribed = 8; // waits for ObjectReady
-  static constexpr std::uint8_t kCancelled = 16;
-  static constexpr std::uint8_t kSharedPlace = 32;  // another process may know where it is stored
-  static constexpr std::uint8_t kTimedOut = 64;     // its worker is being killed for that
+  static constexpr std::uint8_t kEscaped = 1;     // announced to the daemon
+  static constexpr std::uint8_t kMapped = 2;      // found by id
+  static constexpr std::uint8_t kSubscribed = 4;  // waits for ObjectReady
+  static constexpr std::uint8_t kCancelled = 8;
+  static constexpr std::uint8_t kSharedPlace = 16;  // another process may know where it is stored
+  static constexpr std::uint8_t kTimedOut = 32;     // its worker is being killed for that
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;
@@ -84,13 +83,14 @@ struct Entry {
   owner::ClassQueue* queue;
   const Plan* plan;
   Extra* extra;
-  ProcessId owner;   // of a borrowed object
+  ProcessId owner;  // of a borrowed object
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;
-  bool contains;     // has Refs or handles inside; set before `state`, then constant
+  bool contains;        // has Refs or handles inside; set before `state`, then constant
+  std::uint32_t holds;  // the daemon counts for this entry, to be dropped with it
 
-  Entry() {}  // NOLINT: EntryTable sets every field
+  Entry() {}  // EntryTable sets every field
   ~Entry() {}
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
@@ -101,13 +101,14 @@ struct Entry {
     return *extra;
   }
 };
+static_assert(sizeof(Entry) <= 128, "two cache lines: a program may have millions");
 
 }  // namespace manta::internal
 
 namespace manta::owner {
 
-using internal::Entry;
 using internal::ActorEntry;
+using internal::Entry;
 using internal::Extra;
 using internal::Origin;
 using internal::Stage;

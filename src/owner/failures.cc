@@ -12,7 +12,7 @@ void Owner::Succeed(Entry* entry) {
   entry->state.store(State::kReady, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0) {
     std::string frames;
-    PublishLocked(entry, &frames);
+    PublishLocked(entry, true, &frames);
     static_cast<void>(link().SendBytes(frames, {}));
   }
   WakeDependents(entry);
@@ -24,7 +24,7 @@ void Owner::Fail(Entry* entry, Failure failure) {
   entry->state.store(State::kFailed, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
     std::string frames;
-    PublishLocked(entry, &frames);
+    PublishLocked(entry, true, &frames);
     static_cast<void>(link().SendBytes(frames, {}));
   }
   WakeDependents(entry);
@@ -99,7 +99,8 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
     if (entry->retries > 0) --entry->retries;
     // What the dead worker may have stored for it is nobody's.
     std::vector<Id> orphans;
-    for (std::uint32_t i = 0; crashed && (i == 0 || (entry->extra != nullptr && i <= entry->extra->siblings.size())); ++i) {
+    for (std::uint32_t i = 0; crashed && (i == 0 || (entry->extra != nullptr && i <= entry->extra->siblings.size()));
+         ++i) {
       Entry* result = Return(entry, i);
       if (result != nullptr && !result->done()) orphans.push_back(result->id);
     }
@@ -180,8 +181,9 @@ void Owner::Cancel(Entry* entry, bool force) {
       // It runs somewhere. Which lane has it stands in its slot, or among those away.
       std::uint32_t index = 0;
       if (entry->stage == Stage::kRing) {
-        const shm::Claim claim = shm::Unpack(
-            entry->queue->ring.memory().slots[entry->position % shm::kQueueSlots].claim.load(std::memory_order_acquire));
+        const shm::Claim claim =
+            shm::Unpack(entry->queue->ring.memory().slots[entry->position % shm::kQueueSlots].claim.load(
+                std::memory_order_acquire));
         if (claim.sequence == shm::QueueOwner::Sequence(entry->position)) index = claim.lane;
       }
       for (const ClassQueue::Away& away : entry->queue->away) {
@@ -240,7 +242,7 @@ std::string Owner::NameOf(Entry* entry) {
   const bool own = (header.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
   const base::Module* module = base::ModuleByHash(own ? header.module : header.target_module);
   if (module == nullptr) return "task";
-  return setup_.function_name(reinterpret_cast<const void*>(module->base + (own ? header.trampoline : header.target)));  // NOLINT
+  return setup_.function_name(reinterpret_cast<const void*>(module->base + (own ? header.trampoline : header.target)));
 }
 
 std::string Owner::DescribeTask(Entry* entry) { return Cat("task ", NameOf(entry), " (", ToString(entry->id), ")"); }

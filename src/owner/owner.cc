@@ -126,6 +126,20 @@ void Owner::OnLost(const std::string& why) {
   NotifyWaiters();
 }
 
+// `lost`: how its worker died, if it did.
+void Owner::EndLease(std::uint64_t request, const Failure* lost) {
+  const Lock lock(mutex_);
+  const auto it = lanes_by_request_.find(request);
+  if (it == lanes_by_request_.end()) return;
+  Lane& lane = *it->second;
+  ClassQueue& queue = *lane.queue;
+  if (lost == nullptr) ReadLane(lane);
+  if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
+  if (lost != nullptr) LoseLane(lane, *lost);
+  ReleaseLane(&lane);
+  AskForWorkers(queue);
+}
+
 void Owner::OnMessage(wire::Frame& frame) {
   using wire::Kind;
   switch (frame.kind) {
@@ -140,6 +154,7 @@ void Owner::OnMessage(wire::Frame& frame) {
       lane.pid = message->pid;
       --lane.queue->requests;
       lane.queue->lanes.push_back(&lane);
+      AskForWorkers(*lane.queue);  // there may be work for one more
       return;
     }
     case Kind::kLeaseRefused: {
@@ -159,33 +174,13 @@ void Owner::OnMessage(wire::Frame& frame) {
     case Kind::kLeaseEnded: {
       Result<wire::LeaseEnded> message = frame.As<wire::LeaseEnded>();
       if (!message.ok()) return;
-      {
-        const Lock lock(mutex_);
-        const auto it = lanes_by_request_.find(message->request);
-        if (it == lanes_by_request_.end()) return;
-        Lane& lane = *it->second;
-        ClassQueue& queue = *lane.queue;
-        ReadLane(lane);
-        if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
-        ReleaseLane(&lane);
-        AskForWorkers(queue);
-      }
+      EndLease(message->request, nullptr);
       break;
     }
     case Kind::kLeaseLost: {
       Result<wire::LeaseLost> message = frame.As<wire::LeaseLost>();
       if (!message.ok()) return;
-      {
-        const Lock lock(mutex_);
-        const auto it = lanes_by_request_.find(message->request);
-        if (it == lanes_by_request_.end()) return;
-        Lane& lane = *it->second;
-        ClassQueue& queue = *lane.queue;
-        if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
-        LoseLane(lane, message->failure);
-        ReleaseLane(&lane);
-        AskForWorkers(queue);
-      }
+      EndLease(message->request, &message->failure);
       break;
     }
     case Kind::kActorState: {

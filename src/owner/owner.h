@@ -23,8 +23,8 @@
 #include "manta/internal/core.h"
 #include "manta/options.h"
 #include "owner/class_queue.h"
+#include "owner/daemon_link.h"
 #include "owner/entry.h"
-#include "owner/link.h"
 #include "owner/task_log.h"
 #include "owner/visit.h"
 #include "shm/arena.h"
@@ -42,12 +42,12 @@ inline constexpr char kGone[] = "this Ref belongs to a cluster that was shut dow
 
 // Who is calling: ids of calls are derived from it. One per thread.
 struct Caller {
-  Id parent;                 // the running task, or the job
-  std::uint64_t path = 0;    // which thread of it
-  std::uint64_t calls = 0;   // made so far
+  Id parent;                // the running task, or the job
+  std::uint64_t path = 0;   // which thread of it
+  std::uint64_t calls = 0;  // made so far
   std::uint32_t session = 0;
-  const Resources* need = nullptr;    // of the running task; nullptr in a driver
-  std::uint64_t lease = 0;            // to be given back while the task sleeps
+  const Resources* need = nullptr;  // of the running task; nullptr in a driver
+  std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
 };
 Caller& ThisCaller();
@@ -73,7 +73,7 @@ class Owner {
     std::shared_ptr<shm::Arena> arena;
     std::shared_ptr<shm::NodeArea> node;
     wire::Welcome welcome;
-    Id job;                     // empty in a worker until a task gives it one
+    Id job;  // empty in a worker until a task gives it one
     std::string space;
     InPlaceRunner* runner = nullptr;
     std::string (*function_name)(const void*) = nullptr;  // for messages
@@ -133,7 +133,7 @@ class Owner {
   // ---- sharing (sharing.cc) ----
   // These refs and handles are about to leave in some bytes: the daemon must know them.
   void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
-  // An entry for a Ref that arrived in some bytes; counted. `held`: the sender made us a holder.
+  // An entry for a Ref that arrived in some bytes; counted. `held`: the sender gave us a hold, now the entry's.
   Entry* Adopt(const Id& id, ProcessId owner, bool held);
   ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
@@ -144,7 +144,7 @@ class Owner {
   // Delivers a result produced on this very thread (see InPlaceRunner).
   void DeliverValue(Entry* first, std::uint32_t index, std::span<const std::byte> bytes, bool last);
   void DeliverPlace(Entry* first, std::uint32_t index, const Place& place, bool last);
-  void DeliverFailure(Entry* first, Failure failure, bool retryable);
+  void DeliverFailure(Entry* first, const Failure& failure, bool retryable);
   // Attaches what an in-place result contains to its entry.
   void DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
                         std::vector<ActorEntry*>&& actors);
@@ -155,8 +155,8 @@ class Owner {
   std::uint64_t AllocateShared(std::uint64_t bytes);
   [[nodiscard]] shm::Arena& arena() { return *setup_.arena; }
 
-  void OnMessage(wire::Frame& frame);        // link's thread
-  void OnLost(const std::string& why);       // the daemon is gone
+  void OnMessage(wire::Frame& frame);   // link's thread
+  void OnLost(const std::string& why);  // the daemon is gone
 
   [[nodiscard]] store::StoreClient& store() { return store_->client; }
   [[nodiscard]] DaemonLink& link() { return *setup_.link; }
@@ -179,7 +179,10 @@ class Owner {
 
   // All below with the mutex held.
   Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);
-  Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out);
+  // The call's entries; it keeps what `scope` counted.
+  Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out);
+  // Sends a new call on its way, or parks it until its arguments are there.
+  void Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
   // Writes header, name and arguments into the log and pushes the call.
   Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
   void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
@@ -222,11 +225,11 @@ class Owner {
   Entry* AdoptLocked(const Id& id, ProcessId owner, bool held);
   ActorEntry* AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held);
   void AnnounceLocked(Entry* entry, std::string* frames);
-  void PublishLocked(Entry* entry, std::string* frames);
+  void PublishLocked(Entry* entry, bool expected, std::string* frames);
   void AnnounceContents(Entry* entry, std::string* frames);
   void SubscribeLocked(Entry* entry, std::string* frames);
   void QueueHold(const Id& id);
-  void QueueDrop(const Id& id);
+  void QueueDrop(const Id& id, std::uint32_t holds);
   void WakeBackground();
   void RestartActor(ActorEntry* actor, const Failure& failure);
   void SendQueued(std::string* frames);  // holds and drops that wait for the daemon
@@ -234,8 +237,9 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
+  void EndLease(std::uint64_t request, const Failure* lost);
   void Background();
-  void Housekeep(std::int64_t now_us);
+  bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
   bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
@@ -250,7 +254,7 @@ class Owner {
   TaskLog log_;
 
   std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
-  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
+  std::vector<ClassQueue*> all_queues_;  // of tasks and of actors
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
   std::vector<Lane*> free_lanes_;
@@ -262,21 +266,23 @@ class Owner {
   std::unordered_map<Id, ActorEntry*> actors_;
   struct HoldOrDrop {
     Id id;
-    bool hold = false;
+    std::uint32_t drops = 0;  // 0: a hold
   };
-  std::vector<HoldOrDrop> pending_;           // to be told to the daemon, in this order
-  std::atomic<bool> any_pending_{false};      // for a look without the mutex
-  std::vector<Entry*> doomed_;                // their last count went while the mutex was held
+  std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
+  std::atomic<bool> any_pending_{false};  // for a look without the mutex
+  std::vector<Entry*> doomed_;            // their last count went while the mutex was held
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
-  Failure lost_;                              // the daemon is gone: why
+  Failure lost_;  // the daemon is gone: why
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
   std::mutex wait_mutex_;
   std::condition_variable changed_;
   bool leader_ = false;
   std::atomic<std::uint32_t> followers_{0};
-  std::atomic<std::uint64_t> pumped_{0};      // times somebody looked
+  std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
+  shm::WakePace woke_;                    // of workers
+  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
 
   std::mutex background_mutex_;
   std::condition_variable background_wake_;

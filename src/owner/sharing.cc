@@ -1,9 +1,12 @@
 // Sharing: Refs and handles that leave this process or come into it.
 //
 // Who keeps what alive: the daemon counts, for every object whose Ref has left its owner, the processes
-// that hold it. A Ref inside a call's arguments is kept by the caller until the call is over; one inside
+// that hold it, and how often: each entry knows how many holds it stands for, and drops as many when it goes.
+// A Ref inside a call's arguments is kept by the caller until the call is over; one inside
 // a result is handed over by name before the result goes; one inside another object is held by that.
 // So a Ref met while a task runs needs a hold of its own only if it outlives the task.
+#include <utility>
+
 #include "base/per_thread.h"
 #include "owner/owner.h"
 
@@ -39,9 +42,10 @@ void Owner::Announce(std::span<Entry* const> entries, std::span<ActorEntry* cons
 void Owner::AnnounceLocked(Entry* entry, std::string* frames) {
   if ((entry->flags & Entry::kEscaped) != 0 || entry->origin == Origin::kBorrowed || entry->session != session_) return;
   entry->flags |= Entry::kEscaped | Entry::kMapped;
+  ++entry->holds;  // by what is sent now
   by_id_[entry->id] = entry;
   if (entry->done()) {
-    PublishLocked(entry, frames);
+    PublishLocked(entry, false, frames);
   } else {
     wire::Expect message;
     message.objects.push_back(entry->id);
@@ -54,9 +58,10 @@ void Owner::AnnounceContents(Entry* entry, std::string* frames) {
   for (Entry* inner : entry->extra->contained) AnnounceLocked(inner, frames);
 }
 
-void Owner::PublishLocked(Entry* entry, std::string* frames) {
+void Owner::PublishLocked(Entry* entry, bool expected, std::string* frames) {
   AnnounceContents(entry, frames);
   wire::Publish message;
+  message.expected = expected;
   message.object = entry->id;
   wire::Outcome& outcome = message.outcome;
   outcome.ready = true;
@@ -91,21 +96,21 @@ Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
   Borrowing& borrowing = ThisBorrowing();
   const auto it = by_id_.find(id);
   if (it != by_id_.end() && CountIfAlive(it->second->refs)) {
-    if (held) it->second->flags |= Entry::kHeld;
+    if (held) ++it->second->holds;
     return it->second;
   }
-  const bool inherits = it != by_id_.end();  // a dying entry's hold becomes ours
   Entry* entry = table_.Allocate(id, Origin::kBorrowed, 1, session_);
   entry->owner = owner;
   entry->flags = Entry::kMapped;
+  if (it != by_id_.end()) entry->holds = std::exchange(it->second->holds, 0);  // inherited from one that is dying
+  if (held) ++entry->holds;
   by_id_[id] = entry;
-  if (held || inherits) {
-    entry->flags |= Entry::kHeld;
-  } else if (borrowing.active) {
+  if (entry->holds > 0) return entry;
+  if (borrowing.active) {
     entry->refs.fetch_add(1, std::memory_order_relaxed);
     borrowing.entries.push_back(entry);
   } else {
-    entry->flags |= Entry::kHeld;
+    entry->holds = 1;
     QueueHold(id);
   }
   return entry;
@@ -134,14 +139,14 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
     actor->options = *options;
     if (actor->options.class_name.empty()) actor->options.class_name = std::move(class_name);
   }
-  if (held) actor->held = true;
-  if (!actor->held) {
+  if (held) ++actor->holds;
+  if (actor->holds == 0) {
     Borrowing& borrowing = ThisBorrowing();
     if (borrowing.active) {
       actor->refs.fetch_add(1, std::memory_order_relaxed);
       borrowing.actors.push_back(actor);
     } else {
-      actor->held = true;
+      actor->holds = 1;
       QueueHold(id);
     }
   }
@@ -158,15 +163,15 @@ void Owner::EndBorrowing() {
   {
     const Lock lock(mutex_);
     for (Entry* entry : borrowing.entries) {
-      if (entry->refs.load(std::memory_order_acquire) > 1 && (entry->flags & Entry::kHeld) == 0) {
-        entry->flags |= Entry::kHeld;
+      if (entry->refs.load(std::memory_order_acquire) > 1 && entry->holds == 0) {
+        entry->holds = 1;
         QueueHold(entry->id);
       }
       Unref(entry);
     }
     for (ActorEntry* actor : borrowing.actors) {
-      if (actor->refs.load(std::memory_order_acquire) > 1 && !actor->held) {
-        actor->held = true;
+      if (actor->refs.load(std::memory_order_acquire) > 1 && actor->holds == 0) {
+        actor->holds = 1;
         QueueHold(actor->id);
       }
       UnrefActor(actor);
@@ -240,12 +245,12 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
 }
 
 void Owner::QueueHold(const Id& id) {
-  pending_.push_back({id, true});
+  pending_.push_back({id, 0});
   any_pending_.store(true, std::memory_order_relaxed);
 }
 
-void Owner::QueueDrop(const Id& id) {
-  pending_.push_back({id, false});
+void Owner::QueueDrop(const Id& id, std::uint32_t holds) {
+  pending_.push_back({id, holds});
   any_pending_.store(true, std::memory_order_relaxed);
   WakeBackground();
 }
@@ -253,18 +258,15 @@ void Owner::QueueDrop(const Id& id) {
 void Owner::SendQueued(std::string* frames) {
   // Runs of holds and of drops, in the order in which they happened.
   for (std::size_t i = 0; i < pending_.size();) {
-    const bool hold = pending_[i].hold;
-    std::vector<Id> ids;
-    for (; i < pending_.size() && pending_[i].hold == hold; ++i) ids.push_back(pending_[i].id);
-    if (hold) {
-      wire::Hold message;
-      message.objects = std::move(ids);
-      *frames += wire::EncodeFrame(message);
-    } else {
-      wire::Drop message;
-      message.objects = std::move(ids);
-      *frames += wire::EncodeFrame(message);
+    wire::Hold hold;
+    for (; i < pending_.size() && pending_[i].drops == 0; ++i) hold.objects.push_back(pending_[i].id);
+    if (!hold.objects.empty()) *frames += wire::EncodeFrame(hold);
+    wire::Drop drop;
+    for (; i < pending_.size() && pending_[i].drops > 0; ++i) {
+      drop.objects.push_back(pending_[i].id);
+      drop.counts.push_back(pending_[i].drops);
     }
+    if (!drop.objects.empty()) *frames += wire::EncodeFrame(drop);
   }
   pending_.clear();
   any_pending_.store(false, std::memory_order_relaxed);
@@ -324,7 +326,7 @@ void Owner::DeliverPlace(Entry* first, std::uint32_t index, const Place& place, 
   SettleDoomed();
 }
 
-void Owner::DeliverFailure(Entry* first, Failure failure, bool retryable) {
+void Owner::DeliverFailure(Entry* first, const Failure& failure, bool retryable) {
   const Lock lock(mutex_);
   RetryOrFail(first, failure, false, retryable);
   SettleDoomed();

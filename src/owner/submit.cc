@@ -37,7 +37,8 @@ Status Amount(const std::string& name, double value, Resources* out) {
   }
   const double units = value * static_cast<double>(kUnit);
   if (std::abs(units - std::round(units)) > 1e-6 * std::max(1.0, units)) {
-    return Status(Code::kInvalid, Cat("asked for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
+    return Status(Code::kInvalid,
+                  Cat("asked for ", value, " of ", name, ": fractions finer than 0.0001 are not counted"));
   }
   out->Set(name, std::llround(units));
   return {};
@@ -56,8 +57,8 @@ Status ToResources(double cpus, double gpus, const std::map<std::string, double>
 }
 
 const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
-  std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ', options.retry_match,
-                        ' ', options.timeout.count(), ' ', options.priority);
+  std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ',
+                        options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
   const Lock lock(mutex_);
   // Never freed, because callers keep them past Shutdown; one per set of options, whichever the cluster.
@@ -124,7 +125,7 @@ Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32
   } else {
     const base::Module* home = module;
     if (site.target < module->base || site.target >= module->end) {
-      home = base::ModuleOf(reinterpret_cast<const void*>(site.target));  // NOLINT(performance-no-int-to-ptr)
+      home = base::ModuleOf(reinterpret_cast<const void*>(site.target));
       if (home == nullptr) return Status(Code::kInvalid, "the task's function is in no file that a worker could load");
     }
     header->target_module = home->hash;
@@ -141,7 +142,7 @@ Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32
   return {};
 }
 
-Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** out) {
+Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out) {
   // Counted twice: by the Ref, and by the task until it is over.
   Entry* entry = table_.Allocate(header.id, Origin::kTask, 2, session_);
   entry->plan = plan;
@@ -151,6 +152,12 @@ Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, Entry** o
     Entry* sibling = table_.Allocate(ReturnId(header.id, i), Origin::kSibling, 2, session_);
     entry->more().siblings.push_back(sibling);
     out[i] = sibling;
+  }
+  if (!scope.entries.empty() || !scope.actors.empty()) {
+    entry->more().arguments = std::move(scope.entries);
+    entry->more().actor_arguments = std::move(scope.actors);
+    scope.entries.clear();
+    scope.actors.clear();
   }
   ++submitted_;
   bell_->submitted.store(submitted_, std::memory_order_relaxed);
@@ -169,33 +176,29 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
   header.id = NextId();
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
-  {
-    const Lock lock(mutex_);
-    if (!lost_.ok()) return Status(lost_.code, lost_.message);
-    ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
-    if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
-    Entry* entry = NewCall(header, plan, out);
-    entry->queue = queue;
-    header.entry = entry->index;
-    header.generation = entry->generation;
-    if (!scope.entries.empty() || !scope.actors.empty()) {
-      entry->more().arguments = std::move(scope.entries);
-      entry->more().actor_arguments = std::move(scope.actors);
-      scope.entries.clear();
-      scope.actors.clear();
-    }
-    if (arguments.holes.empty()) {
-      if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
-    } else {
-      Park(entry, header, name, arguments);
-      if (entry->extra->missing == 0) Unpark(entry);
-    }
-    SettleDoomed();
-    // Now and then look at the answers: the rings of the workers are not endless.
-    if ((submitted_ & 63) == 0) PumpLocked();
-    if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
-  }
+  const Lock lock(mutex_);
+  if (!lost_.ok()) return Status(lost_.code, lost_.message);
+  ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
+  if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
+  Entry* entry = NewCall(header, plan, scope, out);
+  entry->queue = queue;
+  Launch(entry, header, name, arguments);
   return {};
+}
+
+void Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
+  header.entry = entry->index;
+  header.generation = entry->generation;
+  if (arguments.holes.empty()) {
+    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
+  } else {
+    Park(entry, header, name, arguments);
+    if (entry->extra->missing == 0) Unpark(entry);
+  }
+  SettleDoomed();
+  // Now and then look at the answers: the rings of the workers are not endless.
+  if ((submitted_ & 63) == 0) PumpLocked();
+  if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
 }
 
 void Owner::WakeBackground() {
@@ -215,7 +218,8 @@ Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name,
   std::byte* at = log_.at(offset);
   std::memcpy(at, &header, sizeof header);
   if (!name.empty()) std::memcpy(at + sizeof header, name.data(), name.size());
-  if (!arguments.empty()) std::memcpy(at + sizeof header + shm::Padded(name.size()), arguments.data(), arguments.size());
+  if (!arguments.empty())
+    std::memcpy(at + sizeof header + shm::Padded(name.size()), arguments.data(), arguments.size());
   entry->spec = offset;
   if (entry->extra != nullptr) {
     for (Entry* sibling : entry->extra->siblings) {
@@ -308,7 +312,8 @@ void Owner::Unpark(Entry* entry) {
 
 Status Owner::MakeQueue(ClassQueue& queue) {
   queue.offset = chunks_.Allocate(sizeof(shm::QueueMemory));
-  if (queue.offset == 0) return Status(Code::kOutOfMemory, "too many kinds of tasks and actors at once for one process");
+  if (queue.offset == 0)
+    return Status(Code::kOutOfMemory, "too many kinds of tasks and actors at once for one process");
   queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
   return {};
 }
@@ -403,7 +408,8 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
 // for other purposes.
 bool Owner::Wake(Lane& lane) {
   if (lane.reader.memory().asleep.load(std::memory_order_seq_cst) == 0) return false;
-  setup_.node->bell(lane.reader.memory().worker.load(std::memory_order_relaxed)).Ring();
+  const bool here = setup_.node->bell(lane.reader.memory().worker.load(std::memory_order_relaxed)).Ring();
+  woke_here_.store(here && woke_.LongAgo(base::NowMicros()), std::memory_order_relaxed);
   return true;
 }
 

@@ -38,9 +38,9 @@ class TaskLog {
 
   shm::Arena& arena_;
   shm::ChunkAllocator& chunks_;
-  std::vector<Segment> segments_{1};               // [0] is nobody's
-  std::vector<std::uint32_t> unused_;              // places in segments_
-  std::vector<std::uint32_t> by_chunk_;            // chunk number -> segment
+  std::vector<Segment> segments_{1};     // [0] is nobody's
+  std::vector<std::uint32_t> unused_;    // places in segments_
+  std::vector<std::uint32_t> by_chunk_;  // chunk number -> segment
   std::uint32_t current_ = 0;
 };
 

@@ -142,17 +142,12 @@ void Owner::SettleDoomed() {
 
 void Owner::DisposeLocked(Entry* entry) {
   if (entry->session != session_) return table_.DisposeForeign(entry);
-  bool inherited = false;
   if ((entry->flags & Entry::kMapped) != 0) {
     const auto it = by_id_.find(entry->id);
-    if (it != by_id_.end() && it->second == entry) {
-      by_id_.erase(it);
-    } else {
-      inherited = true;  // a newer entry for the same object goes on with our hold
-    }
+    if (it != by_id_.end() && it->second == entry) by_id_.erase(it);  // else a newer entry for the same object is there
   }
-  const bool known = (entry->flags & (Entry::kEscaped | Entry::kHeld)) != 0;
-  if (known && !inherited) QueueDrop(entry->id);
+  const bool known = (entry->flags & Entry::kEscaped) != 0 || entry->holds > 0;
+  if (entry->holds > 0) QueueDrop(entry->id, entry->holds);
   if (entry->where == Where::kStore && !known && entry->origin != Origin::kBorrowed) {
     store().Free(entry->id, entry->place, entry->origin != Origin::kPut || (entry->flags & Entry::kSharedPlace) != 0);
   }

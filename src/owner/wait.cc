@@ -13,8 +13,19 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
+constexpr std::int64_t kLookUs = 100000;  // a sleeper looks for itself now and then, whatever it was told
+constexpr std::int64_t kShortTickUs = 250;
 constexpr std::int64_t kTickUs = 1000;
 constexpr std::int64_t kLongTickUs = 5000;
+
+template <typename F>
+void ForContained(std::span<const std::byte> bytes, F f) {
+  for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
+    shm::Contained inner;
+    std::memcpy(&inner, bytes.data() + at, sizeof inner);
+    f(inner);
+  }
+}
 
 }  // namespace
 
@@ -39,10 +50,15 @@ void Owner::SetValue(Entry* entry, std::span<const std::byte> bytes) {
 
 void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload) {
   using shm::ReplyHeader;
-  Entry* first = table_.Find(header.entry, header.generation);
-  if (first == nullptr || first->origin != Origin::kTask || first->session != session_) return;
   const std::span<const std::byte> bytes(payload, header.size);
-  Entry* entry = Return(first, header.index);
+  const bool contained = header.kind == shm::ReplyKind::kContained;
+  Entry* first = table_.Find(header.entry, header.generation);
+  const bool known = first != nullptr && first->origin == Origin::kTask && first->session == session_;
+  Entry* entry = known ? Return(first, header.index) : nullptr;
+  if (contained && (entry == nullptr || entry->done() || (first->flags & Entry::kTimedOut) != 0)) {
+    // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
+    ForContained(bytes, [this](const shm::Contained& inner) { QueueDrop(inner.id, 1); });
+  }
   if (entry == nullptr) return;
   const bool last = (header.flags & ReplyHeader::kLast) != 0;
   if ((first->flags & Entry::kTimedOut) != 0) {
@@ -62,17 +78,15 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     return;
   }
   if (!entry->done()) {
-    if (header.kind == shm::ReplyKind::kContained) {
+    if (contained) {
       entry->contains = true;
-      for (std::size_t at = 0; at + sizeof(shm::Contained) <= bytes.size(); at += sizeof(shm::Contained)) {
-        shm::Contained inner;
-        std::memcpy(&inner, bytes.data() + at, sizeof inner);
+      ForContained(bytes, [&](const shm::Contained& inner) {
         if (inner.owner == kNoProcess) {
           entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, nullptr, true));
         } else {
           entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
         }
-      }
+      });
       return;
     }
     if (header.kind == shm::ReplyKind::kPlace) {
@@ -90,16 +104,19 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
 
 bool Owner::ReadLane(Lane& lane) {
   if (!lane.reader.Ready()) return false;
+  // All there is: what we left, nobody would ring for again.
   const bool sane = lane.reader.Read(
-      4096, [&](const shm::ReplyHeader& header, const std::byte* payload) { OnReply(lane, header, payload); });
+      UINT32_MAX, [&](const shm::ReplyHeader& header, const std::byte* payload) { OnReply(lane, header, payload); });
   if (!sane && lane.worker != kNoProcess) {
     // Its worker has written nonsense into our memory: it is beyond help.
     wire::KillWorker message;
     message.worker = lane.worker;
     message.failure = Failure{Code::kWorkerCrashed,
-                              Cat("worker ", lane.pid, " wrote nonsense into shared memory and was killed: look for writes "
+                              Cat("worker ", lane.pid,
+                                  " wrote nonsense into shared memory and was killed: look for writes "
                                   "through wild pointers in its tasks (make asan helps)"),
-                              {}, {}};
+                              {},
+                              {}};
     lane.active = false;
     static_cast<void>(link().Send(message));
   }
@@ -147,7 +164,8 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
     if (setup_.runner == nullptr || !RunInPlace(mine)) break;
   }
   std::int64_t now = base::NowMicros();
-  if (setup_.node->TakeSpinToken(*bell_)) {
+  // Spinning on the core on which the worker shall wake up would keep it from doing so.
+  if (!woke_here_.exchange(false, std::memory_order_relaxed) && setup_.node->TakeSpinToken(*bell_)) {
     const std::int64_t until = now + kSpinUs;
     std::int64_t balanced = now;
     bool ready = false;
@@ -156,7 +174,8 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
         const bool any = PumpLocked();
         mutex_.unlock();
         if (any) NotifyWaiters();
-        if ((ready = done())) break;
+        ready = done();
+        if (ready) break;
       }
       base::Relax();
       if (i % 16 == 0) {
@@ -211,7 +230,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     Pump();
     const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
     if (!done() && !(in_place && RunInPlace(mine))) {
-      bell_->Sleep(ticket, deadline_us < 0 ? -1 : deadline_us - now);
+      bell_->Sleep(ticket, deadline_us < 0 ? kLookUs : std::min(deadline_us - now, kLookUs));
       Pump();
     }
     lock.lock();
@@ -253,23 +272,30 @@ bool Owner::RunInPlace(std::span<Entry* const> mine) {
 }
 
 bool Owner::TakeBack(Entry* entry) {
-  if (entry->stage == Stage::kBacklog || (entry->stage == Stage::kRing && entry->queue->ring.TryTake(entry->position))) {
+  if (entry->stage == Stage::kBacklog ||
+      (entry->stage == Stage::kRing && entry->queue->ring.TryTake(entry->position))) {
     entry->stage = Stage::kTakenBack;
     return true;
   }
   return false;
 }
 
-void Owner::Housekeep(std::int64_t now_us) {
+bool Owner::Housekeep(std::int64_t now_us) {
   std::string frames;
+  bool waiting = false;
   {
     const Lock lock(mutex_);
-    for (ClassQueue* queue : all_queues_) Balance(*queue, now_us);
+    for (ClassQueue* queue : all_queues_) {
+      Balance(*queue, now_us);
+      // Nobody takes it, and we do not wait for the daemon: look again soon.
+      waiting |= queue->waiting() > 0 && queue->requests == 0;
+    }
     CheckTimeouts(now_us);
     SendQueued(&frames);
   }
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (store().waiting_frees() > 0) store().Flush();
+  return waiting;
 }
 
 // Looks every millisecond or so while calls are unfinished, and acts only if nobody else did.
@@ -289,15 +315,19 @@ void Owner::Background() {
     if (stopping_.load()) return;
     lock.unlock();
     const std::uint64_t pumped = pumped_.load(std::memory_order_relaxed);
-    bool moved = true;
+    bool read = false;
     if (pumped == seen) {
       const Lock guard(mutex_);
-      moved = PumpLocked();
+      read = PumpLocked();
     }
-    if (moved) NotifyWaiters();
+    if (read) {
+      bell_->Ring();  // what we read, nobody will ring for again
+      NotifyWaiters();
+    }
+    const bool moved = read || pumped != seen;
     seen = pumped;
     tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
-    Housekeep(base::NowMicros());
+    if (Housekeep(base::NowMicros())) tick = kShortTickUs;
     {
       // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard(mutex_);

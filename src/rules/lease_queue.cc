@@ -122,7 +122,9 @@ Status LeaseQueue::Add(const LeaseWant& want, std::int64_t now_us, LeaseActions*
     return {};
   }
   const auto line =
-      lines_.try_emplace({want.priority, want.actor, want.key.owner, want.queue, want.need, want.stalled}, Line{want, {}}).first;
+      lines_
+          .try_emplace({want.priority, want.actor, want.key.owner, want.queue, want.need, want.stalled}, Line{want, {}})
+          .first;
   line->second.requests.emplace(++arrivals_, want.key.request);
   waiting_.emplace(want.key, Spot{line, arrivals_});
   Settle(now_us, actions);
@@ -249,8 +251,7 @@ std::vector<const LeaseQueue::Line*> LeaseQueue::InOrder() const {
   std::vector<std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>> keyed;
   keyed.reserve(lines_.size());
   for (const auto& [name, line] : lines_) {
-    keyed.emplace_back(-std::int64_t{line.want.priority}, HelpedBy(line.want), line.requests.begin()->first,
-                       &line);
+    keyed.emplace_back(-std::int64_t{line.want.priority}, HelpedBy(line.want), line.requests.begin()->first, &line);
   }
   std::sort(keyed.begin(), keyed.end());  // no two have the same arrival
   std::vector<const Line*> out;
@@ -359,8 +360,7 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   using Entry = std::tuple<std::int64_t, std::int64_t, std::uint64_t, const Line*>;
   std::set<Entry> entries;
   for (const auto& [name, line] : lines_) {
-    entries.emplace(-std::int64_t{line.want.priority}, HelpedBy(line.want), line.requests.begin()->first,
-                    &line);
+    entries.emplace(-std::int64_t{line.want.priority}, HelpedBy(line.want), line.requests.begin()->first, &line);
   }
   while (!entries.empty() && contested.size() < total_.amounts().size()) {
     auto [rank, running, arrival, line] = entries.extract(entries.begin()).value();

@@ -10,10 +10,11 @@
 //
 // Order. Tasks that woke up and want their CPUs back (Unblock) come first, in order of waking. Then requests:
 // higher priority first; within a priority those whose queue is served by fewer leases (blocked ones do not count,
-// nor do any while their owner says they are stuck in long tasks); then by arrival. When a revoked lease ends, the requests of its queue go to the end of the line. Why arrival and
-// not best fit: best fit lets a stream of 1-CPU tasks starve a 16-CPU one forever. Why the less served queue goes
-// first: an owner that asks for many workers would otherwise keep out all who came later until it has them all.
-// Requests that differ only in number (same owner, queue, priority and need) form a line; only its first counts.
+// nor do any while their owner says they are stuck in long tasks); then by arrival. When a revoked lease ends, the
+// requests of its queue go to the end of the line. Why arrival and not best fit: best fit lets a stream of 1-CPU tasks
+// starve a 16-CPU one forever. Why the less served queue goes first: an owner that asks for many workers would
+// otherwise keep out all who came later until it has them all. Requests that differ only in number (same owner, queue,
+// priority and need) form a line; only its first counts.
 //
 // Holding back. A request (the first of its line) that does not fit keeps those behind it away from what it needs:
 //   - of each resource it lacks, everything that is free (it is short of it);

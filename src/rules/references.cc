@@ -1,5 +1,7 @@
 #include "rules/references.h"
 
+#include <algorithm>
+
 namespace manta::rules {
 
 void References::Suspect(const Id& id, Object* object) {
@@ -20,32 +22,50 @@ void References::Hold(const Id& object, const Holder& holder) {
     const auto [container, fresh] = objects_.try_emplace(holder.container);
     if (fresh) Suspect(holder.container, &container->second);
   }
-  if (held_by_[holder].insert(object).second) ++objects_[object].holders;
+  Object& known = objects_[object];
+  const auto held = held_by_.try_emplace(holder).first;
+  std::int64_t& count = held->second[object];
+  if (holder.process == kNoProcess && count > 0) return;
+  if (++count == 1) ++known.holders;
+  if (count == 0) Forget(held, object);
+  if (known.holders == 0) Suspect(object, &known);  // its Drop came first, and nobody else holds it
 }
 
-void References::Drop(const Id& object, const Holder& holder) {
-  const auto it = held_by_.find(holder);
-  if (it == held_by_.end() || it->second.erase(object) == 0) return;
-  if (it->second.empty()) held_by_.erase(it);
-  Release(object);
+void References::Drop(const Id& object, const Holder& holder, std::uint32_t count) {
+  const bool process = holder.process != kNoProcess;
+  const auto held = process ? held_by_.try_emplace(holder).first : held_by_.find(holder);
+  if (held == held_by_.end() || (!process && !held->second.contains(object))) return;
+  std::int64_t& now = held->second[object];
+  const std::int64_t before = now;
+  now = process ? before - count : 0;
+  const bool released = before > 0 && now <= 0;
+  if (now == 0) Forget(held, object);
+  if (released) Release(object);
+}
+
+void References::Forget(HeldBy::iterator held, const Id& object) {
+  held->second.erase(object);
+  if (held->second.empty()) held_by_.erase(held);
 }
 
 void References::SetContained(const Id& container, const std::vector<Id>& contained) {
   const Holder holder = Holder::Container(container);
-  std::unordered_set<Id> before;
+  Counts before;
   if (const auto it = held_by_.find(holder); it != held_by_.end()) {
     before.swap(it->second);
     held_by_.erase(it);
   }
   // Hold the new before letting go of the old: what is in both was never without a holder.
   for (const Id& id : contained) Hold(id, holder);
-  for (const Id& id : before) Release(id);
+  for (const auto& [id, count] : before) Release(id);
 }
 
 void References::ProcessDied(ProcessId process) {
   const auto node = held_by_.extract(Holder::Process(process));
   if (node.empty()) return;
-  for (const Id& id : node.mapped()) Release(id);
+  for (const auto& [id, count] : node.mapped()) {
+    if (count > 0) Release(id);
+  }
 }
 
 std::vector<Id> References::TakeUnheld() {
@@ -60,7 +80,7 @@ std::vector<Id> References::TakeUnheld() {
     taken.push_back(id);
     const auto node = held_by_.extract(Holder::Container(id));
     if (node.empty()) continue;
-    for (const Id& inner : node.mapped()) Release(inner);
+    for (const auto& [inner, count] : node.mapped()) Release(inner);
   }
   suspects_.clear();
   return taken;
@@ -73,7 +93,15 @@ std::size_t References::Holders(const Id& object) const {
 
 bool References::Holds(const Id& object, const Holder& holder) const {
   const auto it = held_by_.find(holder);
-  return it != held_by_.end() && it->second.contains(object);
+  if (it == held_by_.end()) return false;
+  const auto count = it->second.find(object);
+  return count != it->second.end() && count->second > 0;
+}
+
+bool References::HoldsAny(const Holder& holder) const {
+  const auto it = held_by_.find(holder);
+  return it != held_by_.end() &&
+         std::any_of(it->second.begin(), it->second.end(), [](const auto& entry) { return entry.second > 0; });
 }
 
 }  // namespace manta::rules

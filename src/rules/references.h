@@ -2,15 +2,17 @@
 // more. A holder is a process, or an object or actor whose value contains the Ref. Pure bookkeeping: no clock,
 // sockets or locks; only the daemon's loop calls it.
 //
-// Invariants: (1) each holder counts once per object, however often it said Hold.
-//             (2) an object is known from its first Hold until TakeUnheld names it, once.
-//             (3) a container holds what it contains as long as it is known, and not longer.
+// Invariants: (1) a process holds an object while it was given more Holds than it made Drops. Where more Drops came,
+//                 the difference is kept until the Holds arrive or the process dies.
+//             (2) a container holds each object it contains once, as long as it is known, and not longer.
+//             (3) an object is known from its first Hold until TakeUnheld names it, once.
 //
-// Order. Between two processes messages may overtake each other: a worker's Hold and its owner's Drop of the same
-// object come by two sockets. So Drop frees nothing. It makes the object a suspect, and a Hold before the next
-// TakeUnheld rescues it. The daemon calls TakeUnheld only after it has read everything already sent to it by everybody
-// (see Order in wire/messages.h); whoever still wants the object had to say so before the last holder could know that
-// it may let go.
+// Order. Between two processes messages may overtake each other: a worker's Hold on behalf of its owner and the owner's
+// Drop of the same object come by two sockets. Holds of processes are counted for that: a Drop ends as many as it says
+// and no other, whichever is read first. And Drop frees nothing. It makes the object a suspect, and a Hold
+// before the next TakeUnheld rescues it. The daemon calls TakeUnheld only after it has read everything already sent to
+// it by everybody (see Order in wire/messages.h); whoever still wants the object had to say so before the last holder
+// could know that it may let go.
 //
 // Cycles are not found. Values are immutable, so what one contains is older than itself; an actor's arguments are, too.
 //
@@ -22,7 +24,6 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "types/id.h"
@@ -41,10 +42,11 @@ struct Holder {
 
 class References {
  public:
-  // The caller makes sure that a process is alive: a Hold for a dead one would never end.
+  // Once more, if the holder is a process. The caller makes sure that it is alive: a Hold for a dead one would
+  // never end.
   void Hold(const Id& object, const Holder& holder);
-  // Nothing happens if it did not hold.
-  void Drop(const Id& object, const Holder& holder);
+  // Ends `count` Holds of a process, of the past or to come. A container just lets go, if it held.
+  void Drop(const Id& object, const Holder& holder, std::uint32_t count = 1);
 
   // From now on `container` holds exactly these (a repeated id once, itself not at all); an empty list lets go, as for
   // an actor that died for good while there are handles to it. A container nobody held yet becomes known by
@@ -63,7 +65,7 @@ class References {
   [[nodiscard]] bool Known(const Id& object) const { return objects_.contains(object); }
   [[nodiscard]] std::size_t Holders(const Id& object) const;  // 0 if unknown
   [[nodiscard]] bool Holds(const Id& object, const Holder& holder) const;
-  [[nodiscard]] bool HoldsAny(const Holder& holder) const { return held_by_.contains(holder); }
+  [[nodiscard]] bool HoldsAny(const Holder& holder) const;
   [[nodiscard]] std::size_t size() const { return objects_.size(); }
 
  private:
@@ -77,11 +79,16 @@ class References {
     }
   };
 
+  // By object: Holds less Drops, never 0. Of a container always 1.
+  using Counts = std::unordered_map<Id, std::int64_t>;
+  using HeldBy = std::unordered_map<Holder, Counts, HashHolder>;
+
   void Suspect(const Id& id, Object* object);
-  void Release(const Id& object);  // one holder less
+  void Release(const Id& object);                        // one holder less
+  void Forget(HeldBy::iterator held, const Id& object);  // its count is 0
 
   std::unordered_map<Id, Object> objects_;
-  std::unordered_map<Holder, std::unordered_set<Id>, HashHolder> held_by_;
+  HeldBy held_by_;
   std::vector<Id> suspects_;
 };
 

@@ -30,8 +30,8 @@ struct ArenaHeader {
 
 class Arena {
  public:
-  static Result<Arena> Create();            // one's own
-  static Result<Arena> Open(base::Fd fd);   // another process's
+  static Result<Arena> Create();           // one's own
+  static Result<Arena> Open(base::Fd fd);  // another process's
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return map_.data() + offset; }
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -52,11 +52,9 @@ class ChunkAllocator {
   // `bytes` rounded up to whole chunks. 0: the arena is used up.
   std::uint64_t Allocate(std::uint64_t bytes);
   void Free(std::uint64_t offset, std::uint64_t bytes);
-  [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
 
  private:
   std::uint64_t next_ = kChunksOffset;
-  std::uint64_t used_ = 0;
   std::vector<std::vector<std::uint64_t>> free_;  // by number of chunks
 };
 

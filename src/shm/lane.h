@@ -18,8 +18,8 @@ namespace manta::shm {
 enum class ReplyKind : std::uint8_t { kValue = 1, kPlace = 2, kFailure = 3, kSkip = 4, kContained = 5 };
 
 struct ReplyHeader {
-  static constexpr std::uint8_t kLast = 1;        // the task's last record
-  static constexpr std::uint8_t kRetryable = 2;   // a failure that RetryOn matches
+  static constexpr std::uint8_t kLast = 1;       // the task's last record
+  static constexpr std::uint8_t kRetryable = 2;  // a failure that RetryOn matches
 
   std::uint32_t bytes = 0;  // of the record; a multiple of 8
   std::uint32_t entry = 0;
@@ -40,7 +40,6 @@ struct Contained {
 
 inline constexpr std::uint64_t kLaneBytes = 256ULL << 10;
 inline constexpr std::uint64_t kLaneRing = kLaneBytes - 512;
-inline constexpr std::uint64_t kMaxReply = 64ULL << 10;  // of one record
 
 // Names a task of this owner, never the same twice in a row.
 [[nodiscard]] constexpr std::uint64_t TaskToken(std::uint32_t entry, std::uint32_t generation) {
@@ -108,7 +107,7 @@ class LaneWriter {
 class LaneReader {
  public:
   LaneReader() = default;
-  explicit LaneReader(void* memory) : lane_(new (memory) LaneMemory()) {}
+  explicit LaneReader(void* memory) : lane_(new(memory) LaneMemory()) {}
 
   [[nodiscard]] bool Ready() const { return lane_->tail.load(std::memory_order_seq_cst) != head_; }
 
@@ -128,7 +127,8 @@ class LaneReader {
       }
       ReplyHeader header;
       std::memcpy(&header, lane_->ring + at, sizeof header);
-      if (header.bytes < sizeof header || (header.bytes & 7) != 0 || header.bytes > left || header.bytes > tail - head_ ||
+      if (header.bytes < sizeof header || (header.bytes & 7) != 0 || header.bytes > left ||
+          header.bytes > tail - head_ ||
           (header.kind != ReplyKind::kSkip && header.size > header.bytes - sizeof header)) {
         return false;
       }

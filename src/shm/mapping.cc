@@ -17,7 +17,8 @@ Result<base::Fd> MakeMemory(const std::string& name, std::uint64_t bytes) {
                       errno == EMFILE ? "; raise `ulimit -n`" : ""));
   }
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return Status(Code::kOutOfMemory, Cat("cannot size shared memory '", name, "' to ", Bytes(bytes), ": ", std::strerror(errno)));
+    return Status(Code::kOutOfMemory,
+                  Cat("cannot size shared memory '", name, "' to ", Bytes(bytes), ": ", std::strerror(errno)));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Status(Code::kIo, Cat("cannot seal shared memory '", name, "': ", std::strerror(errno)));
@@ -26,7 +27,7 @@ Result<base::Fd> MakeMemory(const std::string& name, std::uint64_t bytes) {
 }
 
 Result<Mapping> Mapping::Of(int fd, std::uint64_t offset, std::uint64_t bytes, bool writable) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < offset + bytes) {
     return Status(Code::kCorrupt, Cat("shared memory is smaller than ", Bytes(offset + bytes), " as promised"));
   }

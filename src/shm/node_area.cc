@@ -1,6 +1,7 @@
 #include "shm/node_area.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,14 +20,17 @@ long Futex(std::atomic<std::uint32_t>* word, int op, std::uint32_t value, const 
 
 }  // namespace
 
-void Doorbell::Ring() {
-  if (sleeping.load(std::memory_order_seq_cst) == 0) return;
-  if (sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
+bool Doorbell::Ring() {
+  if (sleeping.load(std::memory_order_seq_cst) == 0) return false;
+  if (sleeping.exchange(0, std::memory_order_seq_cst) == 0) return false;
+  const bool here = core.load(std::memory_order_relaxed) == sched_getcpu();
   rings.fetch_add(1, std::memory_order_seq_cst);
   Futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
+  return here;
 }
 
 void Doorbell::Sleep(std::uint32_t ticket, std::int64_t timeout_us) {
+  core.store(sched_getcpu(), std::memory_order_relaxed);
   timespec wait{};
   wait.tv_sec = timeout_us / 1000000;
   wait.tv_nsec = (timeout_us % 1000000) * 1000;

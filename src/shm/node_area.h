@@ -34,9 +34,11 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
   std::atomic<std::uint64_t> completed;  // and those of them that came to an end
   std::atomic<std::uint64_t> ran;        // tasks this process has run, ever
+  std::atomic<std::int32_t> core;        // where it went to sleep
 
-  // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before.
-  void Ring();
+  // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
+  // this very core, most likely; whoever goes on to spin here keeps it from running.
+  bool Ring();
   // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
   // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
   // Get), so nobody ever takes `sleeping` back: that would make the others deaf. A stale one costs one empty wake.
@@ -48,6 +50,21 @@ struct alignas(128) Doorbell {
   void Sleep(std::uint32_t ticket, std::int64_t timeout_us);
 };
 static_assert(sizeof(Doorbell) == 128);
+
+// Two that wake each other on one core are best off sleeping in turns, if they do so now and then; if they
+// do it all the time, they had better spin, so that the scheduler moves one of them to another core.
+class WakePace {
+ public:
+  // Tells of a wake, and whether the one before is at least half a millisecond past.
+  bool LongAgo(std::int64_t now_us) {
+    const bool long_ago = now_us - last_us_ > 500;
+    last_us_ = now_us;
+    return long_ago;
+  }
+
+ private:
+  std::int64_t last_us_ = 0;
+};
 
 struct NodeHeader {
   std::uint32_t magic;

@@ -26,7 +26,7 @@ struct OrderMemory {
 class OrderLog {
  public:
   OrderLog() = default;
-  explicit OrderLog(void* memory) : log_(new (memory) OrderMemory()) {}
+  explicit OrderLog(void* memory) : log_(new(memory) OrderMemory()) {}
 
   void Append(const OrderRecord& record) {
     if (log_ == nullptr) return;

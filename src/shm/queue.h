@@ -47,7 +47,7 @@ struct QueueMemory {
 class QueueOwner {
  public:
   QueueOwner() = default;
-  explicit QueueOwner(void* memory) : q_(new (memory) QueueMemory()) {
+  explicit QueueOwner(void* memory) : q_(new(memory) QueueMemory()) {
     for (std::uint64_t i = 0; i < kQueueSlots; ++i) q_->slots[i].claim.store(0, std::memory_order_relaxed);
   }
 
@@ -104,7 +104,9 @@ class QueueOwner {
   [[nodiscard]] std::uint64_t head() const { return q_->head.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
   [[nodiscard]] QueueMemory& memory() { return *q_; }
-  [[nodiscard]] static constexpr std::uint64_t Sequence(std::uint64_t position) { return position & ((1ULL << 44) - 1); }
+  [[nodiscard]] static constexpr std::uint64_t Sequence(std::uint64_t position) {
+    return position & ((1ULL << 44) - 1);
+  }
 
  private:
   template <typename F>
@@ -148,7 +150,8 @@ class QueueWorker {
       }
       if (c.state == SlotState::kReady) {
         const std::uint64_t spec = slot.spec.load(std::memory_order_relaxed);
-        if (slot.claim.compare_exchange_strong(word, Pack({here, SlotState::kClaimed, lane_}), std::memory_order_seq_cst)) {
+        if (slot.claim.compare_exchange_strong(word, Pack({here, SlotState::kClaimed, lane_}),
+                                               std::memory_order_seq_cst)) {
           *task = {spec, at};
           cursor_ = at + 1;
           AdvanceHead(cursor_);
@@ -179,7 +182,6 @@ class QueueWorker {
     q_->slots[task.position % kQueueSlots].claim.compare_exchange_strong(mine, Pack({here, SlotState::kDone, lane_}),
                                                                          std::memory_order_release);
   }
-
 
  private:
   // The hint never goes back, or a worker that slept would make all others look at old slots again.

@@ -17,14 +17,14 @@
 namespace manta::shm {
 
 struct SpecHeader {
-  static constexpr std::uint16_t kNamed = 1;        // a name follows the header
-  static constexpr std::uint16_t kTimed = 2;        // the worker notes when it started
-  static constexpr std::uint16_t kStableName = 4;   // `target` is the hash of a MANTA_REMOTE name
-  static constexpr std::uint16_t kVirtual = 8;      // `target` is a virtual method's index, not an offset
-  static constexpr std::uint16_t kWhole = 16;       // a vector is one return value
-  static constexpr std::uint16_t kNoTarget = 32;    // the trampoline knows what to call
+  static constexpr std::uint16_t kNamed = 1;       // a name follows the header
+  static constexpr std::uint16_t kTimed = 2;       // the worker notes when it started
+  static constexpr std::uint16_t kStableName = 4;  // `target` is the hash of a MANTA_REMOTE name
+  static constexpr std::uint16_t kVirtual = 8;     // `target` is a virtual method's index, not an offset
+  static constexpr std::uint16_t kWhole = 16;      // a vector is one return value
+  static constexpr std::uint16_t kNoTarget = 32;   // the trampoline knows what to call
 
-  std::uint32_t bytes = 0;       // of the whole record; a multiple of 8
+  std::uint32_t bytes = 0;  // of the whole record; a multiple of 8
   std::uint16_t flags = 0;
   std::uint16_t name_bytes = 0;  // rounded up to 8 in the record
   Id id;
@@ -36,16 +36,16 @@ struct SpecHeader {
   std::uint32_t target_module = 0;
   std::uint64_t target = 0;
   std::uint32_t adjust = 0;
-  std::uint32_t match = 0;       // RetryOn: offset of a function that judges an exception; 0: none
-  std::uint64_t digest = 0;      // of code and arguments: the same id must always come with the same digest
+  std::uint32_t match = 0;   // RetryOn: offset of a function that judges an exception; 0: none
+  std::uint64_t digest = 0;  // of code and arguments: the same id must always come with the same digest
 };
 static_assert(sizeof(SpecHeader) == 72);
 
 // Arguments are items: a word {kind, length} and that many bytes, padded to 8.
 enum class ItemKind : std::uint8_t {
-  kValue = 1,  // encoded bytes
-  kStored = 2, // a StoredItem
-  kList = 3,   // `length` items follow that are one argument
+  kValue = 1,   // encoded bytes
+  kStored = 2,  // a StoredItem
+  kList = 3,    // `length` items follow that are one argument
 };
 struct StoredItem {
   Id object;
@@ -98,7 +98,8 @@ class SpecReader {
     const auto rest = static_cast<std::uint64_t>(end_ - next_ - 8);
     const bool known = item.kind == ItemKind::kValue || item.kind == ItemKind::kList ||
                        (item.kind == ItemKind::kStored && item.length == sizeof(StoredItem));
-    if (!known || (item.kind == ItemKind::kList ? item.length > rest / 8 : item.length > rest || Padded(item.length) > rest)) {
+    if (!known ||
+        (item.kind == ItemKind::kList ? item.length > rest / 8 : item.length > rest || Padded(item.length) > rest)) {
       return Status(Code::kCorrupt, "a task's spec has an impossible argument");
     }
     return item;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "types/text.h"
@@ -18,10 +19,21 @@ constexpr std::size_t kFreeBatch = 64;
 // are, so that the first put of a process does not pay for megabytes it may never use.
 constexpr std::uint64_t kSmallStep = 256ULL << 10;
 
+// A first large put spends most of its time on making pages, and another core can take half of that.
+constexpr std::uint64_t kShareFrom = 64ULL << 20;
+
+// Old kernels do not know it; then the pages come one by one.
 void Populate(std::byte* base, std::uint64_t from, std::uint64_t to, int how) {
   from = from / kPage * kPage;
-  // Old kernels do not know it; then the pages come one by one.
-  if (to > from) (void)madvise(base + from, to - from, how);
+  if (to <= from) return;
+  if (how != MADV_POPULATE_WRITE || to - from < kShareFrom || std::thread::hardware_concurrency() < 2) {
+    (void)madvise(base + from, to - from, how);
+    return;
+  }
+  const std::uint64_t middle = (from + (to - from) / 2) / kHugePage * kHugePage;
+  std::thread other([=] { (void)madvise(base + middle, to - middle, how); });
+  (void)madvise(base + from, middle - from, how);
+  other.join();
 }
 
 }  // namespace

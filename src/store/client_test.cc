@@ -10,14 +10,6 @@
 namespace manta::store {
 namespace {
 
-KeeperConfig Small(std::uint64_t capacity) {
-  KeeperConfig config;
-  config.capacity = capacity;
-  config.huge = false;
-  config.wait_us = 50'000;
-  return config;
-}
-
 TEST(StoreClient, AnObjectIsReadInPlaceByAnotherProcess) {
   TestNode node(Small(16 << 20));
   TestProcess writer(node, 1);

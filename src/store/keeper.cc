@@ -73,7 +73,7 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
       ++stored;
     }
   }
-  Release(std::move(dying), now_us);
+  Release(dying, now_us);
   Release(std::exchange(deferred_, {}), now_us);  // its pins are gone
   ServeWaiting(now_us);
 }

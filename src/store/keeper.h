@@ -168,7 +168,7 @@ class Keeper {
 
   // keeper_objects.cc: freeing, spilling, bringing back
   bool MarkDying(const Id& object, const Place& place, std::vector<Dying>* dying);
-  void Release(std::vector<Dying> dying, std::int64_t now_us);
+  void Release(const std::vector<Dying>& dying, std::int64_t now_us);
   void FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generation, RowState from);
   [[nodiscard]] std::unordered_set<Pin> Pins() const;
   bool SpillOldest(std::int64_t now_us);

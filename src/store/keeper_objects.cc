@@ -35,7 +35,7 @@ void Keeper::FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generati
 }
 
 // Frees the rows that nobody pins; the others wait for their readers.
-void Keeper::Release(std::vector<Dying> dying, std::int64_t now_us) {
+void Keeper::Release(const std::vector<Dying>& dying, std::int64_t now_us) {
   if (dying.empty()) return;
   const std::unordered_set<Pin> pins = Pins();
   std::unordered_set<std::uint32_t> touched;
@@ -76,7 +76,7 @@ void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place
       });
     }
   }
-  Release(std::move(dying), now_us);
+  Release(dying, now_us);
   ServeWaiting(now_us);
 }
 

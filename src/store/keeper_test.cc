@@ -16,14 +16,6 @@
 namespace manta::store {
 namespace {
 
-KeeperConfig Small(std::uint64_t capacity) {
-  KeeperConfig config;
-  config.capacity = capacity;
-  config.huge = false;
-  config.wait_us = 50'000;
-  return config;
-}
-
 // A folder of the test's own, empty again at the end or the test fails.
 class Folder {
  public:

@@ -1,8 +1,7 @@
 #include "store/segment.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 
 namespace manta::store {
 namespace {

@@ -21,6 +21,15 @@
 
 namespace manta::store {
 
+// A store that is soon full and does not keep a test waiting.
+inline KeeperConfig Small(std::uint64_t capacity) {
+  KeeperConfig config;
+  config.capacity = capacity;
+  config.huge = false;
+  config.wait_us = 50'000;
+  return config;
+}
+
 class TestNode {
  public:
   explicit TestNode(KeeperConfig config) : keeper_(std::move(config)) {}

@@ -17,6 +17,8 @@ struct Failure {
   [[nodiscard]] bool ok() const { return code == Code::kOk; }
 };
 
-[[nodiscard]] inline Failure ToFailure(const Status& status) { return Failure{status.code(), status.message(), {}, {}}; }
+[[nodiscard]] inline Failure ToFailure(const Status& status) {
+  return Failure{status.code(), status.message(), {}, {}};
+}
 
 }  // namespace manta

@@ -77,34 +77,39 @@ std::string EncodeFrame(Kind kind, std::uint64_t call, std::span<const std::byte
   return out;
 }
 
-Status SendAll(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+std::ptrdiff_t SendOnce(int socket, std::span<const std::byte> bytes, std::span<const int> fds, int flags) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))];
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  }
+  for (;;) {
+    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | flags);
+    if (sent >= 0 || errno != EINTR) return sent;
+  }
+}
+
+Status SendAll(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
   while (!bytes.empty()) {
-    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(fds.size_bytes());
-      std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
-    }
-    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      return Status(Code::kUnavailable, Cat("cannot send to the node's daemon: ", std::strerror(errno)));
-    }
+    const std::ptrdiff_t sent = SendOnce(socket, bytes, fds, 0);
+    if (sent < 0) return Status(Code::kUnavailable, Cat("cannot send to the node's daemon: ", std::strerror(errno)));
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
     fds = {};
   }
   return {};
 }
 
-Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds, bool* would_block) {
+Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds,
+               bool* would_block) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))];
   *count = 0;
   *would_block = false;

@@ -19,14 +19,14 @@
 
 namespace manta::wire {
 
-inline constexpr std::uint32_t kFrameMagic = 0x41544e4d;           // "MNTA"
-inline constexpr std::uint32_t kMaxFrame = 256U << 20;             // bytes of one message
-inline constexpr std::size_t kMaxFds = 8;                          // of one message
+inline constexpr std::uint32_t kFrameMagic = 0x41544e4d;  // "MNTA"
+inline constexpr std::uint32_t kMaxFrame = 256U << 20;    // bytes of one message
+inline constexpr std::size_t kMaxFds = 8;                 // of one message
 
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
-  std::uint32_t size = 0;      // of the message that follows
-  std::uint64_t call = 0;      // 0: one-way
+  std::uint32_t size = 0;  // of the message that follows
+  std::uint64_t call = 0;  // 0: one-way
   std::uint16_t kind = 0;
   std::uint16_t fds = 0;
   std::uint32_t checksum = 0;  // of the message
@@ -72,9 +72,12 @@ template <typename M>
   return EncodeFrame(M::kKind, call, std::as_bytes(std::span(body)), fds);
 }
 
+// One sendmsg, again if a signal interrupts it; descriptors go with the first byte. -1: see errno.
+std::ptrdiff_t SendOnce(int socket, std::span<const std::byte> bytes, std::span<const int> fds, int flags);
 // Blocking: sends it all, descriptors with the first byte. kUnavailable when the peer is gone.
 Status SendAll(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 // One recvmsg. *count 0 with ok means the peer closed; with `would_block` set, nothing was there.
-Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds, bool* would_block);
+Status Receive(int socket, std::span<std::byte> into, std::size_t* count, std::vector<base::Fd>* fds,
+               bool* would_block);
 
 }  // namespace manta::wire

@@ -26,15 +26,54 @@ namespace manta::wire {
 inline constexpr std::uint32_t kVersion = 1;
 
 enum class Kind : std::uint16_t {
-  kFailed = 1, kHello, kWelcome, kGoodbye, kDone,
-  kLeaseRequest, kLeaseCancel, kLeaseRefused, kLeaseGranted, kLeaseStart, kLeaseReturn, kLeaseEnded, kLeaseLost,
-  kBlocked, kUnblock, kKillWorker, kExit,
-  kCreateActor, kActorCreated, kActorStart, kActorReady, kActorFailed, kAttachActor, kActorCaller, kActorState,
-  kKillActor, kFindActor, kActorFound,
-  kExpect, kPublish, kWaitObjects, kObjectReady, kHold, kDrop,
-  kSegmentRequest, kSegmentLent, kOpenSegment, kSegmentOpened, kRestore, kRestored, kFreeObjects, kSegmentReturn,
-  kFork, kForked, kExited,
-  kLogLines, kStatus, kStatusReply,
+  kFailed = 1,
+  kHello,
+  kWelcome,
+  kGoodbye,
+  kDone,
+  kLeaseRequest,
+  kLeaseCancel,
+  kLeaseRefused,
+  kLeaseGranted,
+  kLeaseStart,
+  kLeaseReturn,
+  kLeaseEnded,
+  kLeaseLost,
+  kBlocked,
+  kUnblock,
+  kKillWorker,
+  kExit,
+  kCreateActor,
+  kActorCreated,
+  kActorStart,
+  kActorReady,
+  kActorFailed,
+  kAttachActor,
+  kActorCaller,
+  kActorState,
+  kKillActor,
+  kFindActor,
+  kActorFound,
+  kExpect,
+  kPublish,
+  kWaitObjects,
+  kObjectReady,
+  kHold,
+  kDrop,
+  kSegmentRequest,
+  kSegmentLent,
+  kOpenSegment,
+  kSegmentOpened,
+  kRestore,
+  kRestored,
+  kFreeObjects,
+  kSegmentReturn,
+  kFork,
+  kForked,
+  kExited,
+  kLogLines,
+  kStatus,
+  kStatusReply,
 };
 
 // ---- life of a process ----
@@ -54,9 +93,9 @@ struct Hello {
   std::uint32_t version = kVersion;
   Role role = Role::kDriver;
   std::uint32_t pid = 0;
-  Id job;                  // drawn at random by a driver; a worker sends an empty one
-  std::string program;     // the executable's path, for messages
-  std::uint64_t program_hash = 0;  // of its build id; workers are pooled by it
+  Id job;                              // drawn at random by a driver; a worker sends an empty one
+  std::string program;                 // the executable's path, for messages
+  std::uint64_t program_hash = 0;      // of its build id; workers are pooled by it
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
 };
 // N -> P. Descriptor: the node area.
@@ -65,8 +104,8 @@ struct Welcome {
   ProcessId process = kNoProcess;
   Resources total;
   std::uint64_t store_bytes = 0;
-  std::string node;      // "n1"
-  std::string address;   // how a tool or another driver finds this daemon
+  std::string node;     // "n1"
+  std::string address;  // how a tool or another driver finds this daemon
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -262,21 +301,26 @@ struct ActorFound {
 // What an object turned out to be.
 struct Outcome {
   bool ready = false;
-  Failure failure;        // if not ok, nothing else counts
-  Place place;            // in the store, or
-  std::string bytes;      // the value itself
+  Failure failure;            // if not ok, nothing else counts
+  Place place;                // in the store, or
+  std::string bytes;          // the value itself
   std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
 };
+// Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
+// Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when
+// somebody's Hold on its behalf and its own Drop of an earlier one cross.
+
 // P -> N: I own this object, its Ref is leaving me, and it is not ready. The sender is a holder.
 struct Expect {
   static constexpr Kind kKind = Kind::kExpect;
   std::vector<Id> objects;
 };
-// P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder.
+// P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder, by this message or by its Expect.
 struct Publish {
   static constexpr Kind kKind = Kind::kPublish;
   Id object;
   Outcome outcome;
+  bool expected = false;  // the sender said Expect before: it is counted
 };
 // P -> N: tell me (ObjectReady, one each) when these are there. An object nobody announced yet is
 // waited for as long as `owner` lives, then it is a Failure{kLost}.
@@ -290,16 +334,17 @@ struct ObjectReady {
   Id object;
   Outcome outcome;
 };
-// P -> N: from now on `holder` (0: the sender) holds these objects or actors, once each.
+// P -> N: one hold more for `holder` (0: the sender) of each of these objects or actors, as often as it stands here.
 struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
 };
-// P -> N: the sender no longer does.
+// P -> N: so many holds less of each for the sender.
 struct Drop {
   static constexpr Kind kKind = Kind::kDrop;
   std::vector<Id> objects;
+  std::vector<std::uint32_t> counts;  // of each; exactly as many as objects
 };
 
 // ---- the store (see store/keeper.h) ----
@@ -399,7 +444,7 @@ struct StatusReply {
   std::uint32_t workers = 0;
   std::uint32_t workers_busy = 0;
   std::uint32_t actors = 0;
-  std::uint64_t tasks_queued = 0;   // summed over all queues
+  std::uint64_t tasks_queued = 0;  // summed over all queues
   std::uint64_t tasks_running = 0;
   std::uint64_t tasks_finished = 0;
   std::uint64_t store_bytes = 0;

@@ -40,21 +40,24 @@ const std::string* Interned(std::string text) {
   return slot.get();
 }
 
-const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name, std::uint64_t address, ActorSelf* actor) {
+const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name, std::uint64_t address,
+                           ActorSelf* actor) {
   if (!name.empty()) return Interned(std::string(name));
-  struct Last {
+  struct Known {
     std::uint64_t address = 0;
     const std::string* label = nullptr;
   };
-  thread_local Last last;
+  thread_local Known known[64];  // a program has few functions that it calls often
+  Known& last = known[Mix(address) % 64];
   if (last.label != nullptr && last.address == address) return last.label;
   std::string text;
   if ((header.flags & shm::SpecHeader::kStableName) != 0) {
     const owner::NamedCode::Code* code = owner::NamedCode::Get().Find(header.target);
     if (code != nullptr) text = code->name;
   }
-  if (text.empty()) text = FunctionName(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
-  if (actor != nullptr && (header.flags & shm::SpecHeader::kVirtual) != 0) text = actor->class_name + " (virtual method)";
+  if (text.empty()) text = FunctionName(reinterpret_cast<const void*>(address));
+  if (actor != nullptr && (header.flags & shm::SpecHeader::kVirtual) != 0)
+    text = actor->class_name + " (virtual method)";
   last = {address, Interned(std::move(text))};
   return last.label;
 }
@@ -105,15 +108,18 @@ Status Execution::Open(const std::byte* spec, std::uint64_t available, internal:
   } else if ((header_.flags & shm::SpecHeader::kVirtual) != 0) {
     target = header_.target;
   } else if ((header_.flags & shm::SpecHeader::kNoTarget) == 0) {
-    const base::Module* home = header_.target_module == header_.module ? module : base::ModuleByHash(header_.target_module);
-    if (home == nullptr) return Status(Code::kNotFound, "the task's function is in a library that this worker has not loaded");
+    const base::Module* home =
+        header_.target_module == header_.module ? module : base::ModuleByHash(header_.target_module);
+    if (home == nullptr)
+      return Status(Code::kNotFound, "the task's function is in a library that this worker has not loaded");
     target = home->base + header_.target;
   }
   adjust = header_.adjust;
   if (trampoline_at < module->base || trampoline_at >= module->end) {
-    if ((header_.flags & shm::SpecHeader::kStableName) == 0) return Status(Code::kCorrupt, "a task's code lies outside its library");
+    if ((header_.flags & shm::SpecHeader::kStableName) == 0)
+      return Status(Code::kCorrupt, "a task's code lies outside its library");
   }
-  *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);  // NOLINT(performance-no-int-to-ptr)
+  *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);
   const bool own = (header_.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
   label_ = LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
   return {};
@@ -141,7 +147,7 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   if (header_.match != 0) {
     const base::Module* module = base::ModuleByHash(header_.module);
     using Match = bool (*)();
-    *retryable = reinterpret_cast<Match>(module->base + header_.match)();  // NOLINT(performance-no-int-to-ptr)
+    *retryable = reinterpret_cast<Match>(module->base + header_.match)();
   }
   failure->message = Cat(constructing_ ? "the constructor of actor " : "task ", *label_, " (", ToString(header_.id),
                          ") failed in worker ", getpid(), ": ", failure->type, ": ", failure->cause);
@@ -159,7 +165,8 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   if (served_ != nullptr) {
     inner.need = &served_->need;
     inner.lease = served_->lease;
-    inner.can_block = served_->lease != 0 ? !served_->need.empty() : (actor_ != nullptr && actor_->serial && !served_->need.empty());
+    inner.can_block =
+        served_->lease != 0 ? !served_->need.empty() : (actor_ != nullptr && actor_->serial && !served_->need.empty());
   } else {
     inner.need = before.need;
     inner.lease = before.lease;
@@ -321,7 +328,8 @@ void Execution::ReplyContained() {
 
 void Execution::ReplyFailure(const Failure& failure, bool retryable) {
   if (served_ == nullptr) {
-    if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr) owner_.DeliverFailure(first, failure, retryable);
+    if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr)
+      owner_.DeliverFailure(first, failure, retryable);
     return;
   }
   if (actor_ != nullptr && actor_->serial) actor_->order.Append({header_.id, 0, 1});
@@ -336,7 +344,8 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
         static_cast<std::uint8_t>(shm::ReplyHeader::kLast | (retryable ? shm::ReplyHeader::kRetryable : 0)), 0, bytes);
 }
 
-void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload) {
+void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index,
+                      std::span<const std::byte> payload) {
   const std::lock_guard lock(served_->lane_mutex);
   shm::ReplyHeader* header = nullptr;
   for (int tries = 0; (header = served_->lane.Begin(payload.size())) == nullptr; ++tries) {
@@ -359,7 +368,7 @@ void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t ind
   if (!payload.empty()) std::memcpy(header + 1, payload.data(), payload.size());
   served_->lane.Commit(header);
   served_->lane.Publish();
-  served_->bell->Ring();
+  if (served_->bell->Ring()) served_->woke_here = served_->woke.LongAgo(base::NowMicros());
 }
 
 }  // namespace manta::worker

@@ -28,8 +28,10 @@ struct Served {
   std::shared_ptr<shm::Arena> arena;
   shm::QueueWorker queue;
   shm::LaneWriter lane;
-  std::mutex lane_mutex;  // only actors with several threads contend
+  std::mutex lane_mutex;          // only actors with several threads contend
   shm::Doorbell* bell = nullptr;  // the owner's
+  shm::WakePace woke;             // of the owner
+  bool woke_here = false;         // the last answer woke the owner on this core: let it run
 };
 
 // The actor of this worker.

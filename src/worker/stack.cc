@@ -154,7 +154,8 @@ class Names {
       const std::string name = ShortName(function);
       line << (function.size() > 160 ? name : function) << " + 0x" << std::hex << address - module.bias - symbol.value
            << " (" << FileName(module.path) << ")";
-      frame.ours = (in_self && !module.program) || name.starts_with("manta::internal::") || name.starts_with("manta::worker::") || name == "__cxa_throw";
+      frame.ours = (in_self && !module.program) || name.starts_with("manta::internal::") ||
+                   name.starts_with("manta::worker::") || name == "__cxa_throw";
       for (const char* plumbing :
            {"std::__invoke", "std::invoke", "std::__apply_impl", "std::apply", "std::_Function"}) {
         frame.ours |= name.starts_with(plumbing);
@@ -184,7 +185,7 @@ std::string DescribeThrow() {
   if (at_hand == nullptr) return {};
   const void* exception = nullptr;
   static_assert(sizeof at_hand == sizeof exception);  // libstdc++ keeps the thrown object's address in it
-  __builtin_memcpy(&exception, &at_hand, sizeof exception);
+  __builtin_memcpy(static_cast<void*>(&exception), &at_hand, sizeof exception);
   const Throw* kept = nullptr;
   for (unsigned back = 1; back <= kThrows && back <= throws && kept == nullptr; ++back) {
     const Throw& candidate = recent[(throws - back) % kThrows];

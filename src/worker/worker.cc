@@ -128,7 +128,8 @@ std::shared_ptr<shm::Arena> Worker::ArenaOf(ProcessId owner, std::vector<base::F
 
 std::unique_ptr<Served> Worker::Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane,
                                         std::vector<base::Fd>& fds) {
-  if (!shm::Arena::Valid(queue, sizeof(shm::QueueMemory)) || !shm::Arena::Valid(lane, sizeof(shm::LaneMemory))) return nullptr;
+  if (!shm::Arena::Valid(queue, sizeof(shm::QueueMemory)) || !shm::Arena::Valid(lane, sizeof(shm::LaneMemory)))
+    return nullptr;
   auto served = std::make_unique<Served>();
   served->owner = owner;
   served->arena = ArenaOf(owner, fds);
@@ -294,7 +295,9 @@ bool Worker::WorkWaits() {
 
 void Worker::Idle() {
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
-  if (!served_.empty() && node_->TakeSpinToken(*bell_)) {
+  bool woke_here = false;
+  for (const std::unique_ptr<Served>& served : served_) woke_here |= std::exchange(served->woke_here, false);
+  if (!served_.empty() && !woke_here && node_->TakeSpinToken(*bell_)) {
     const std::int64_t until = base::NowMicros() + kSpinUs;
     bool work = false;
     do {

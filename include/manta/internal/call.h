@@ -73,20 +73,24 @@ struct IsVector<std::vector<T>> : std::true_type {
 // Can bytes written as From be read as To? The same type, or contiguous elements of one type.
 template <typename From, typename To>
 constexpr bool ReadableAs() {
-  if constexpr (std::is_same_v<From, To>) return true;
+  if constexpr (std::is_same_v<From, To>)
+    return true;
   else if constexpr (ElementOf<From>::known && ElementOf<To>::known)
     return std::is_same_v<typename ElementOf<From>::type, typename ElementOf<To>::type>;
-  else return false;
+  else
+    return false;
 }
 
 // Does an argument of type A fit a parameter of (decayed) type D?
 template <typename D, typename A>
 constexpr bool Fits() {
   using B = std::remove_cvref_t<A>;
-  if constexpr (IsRef<B>::value && !IsRef<D>::value) return ReadableAs<typename IsRef<B>::Value, D>();
+  if constexpr (IsRef<B>::value && !IsRef<D>::value)
+    return ReadableAs<typename IsRef<B>::Value, D>();
   else if constexpr (IsRefVector<B>::value && IsVector<D>::value && !IsRefVector<D>::value)
     return ReadableAs<typename IsRefVector<B>::Value, typename IsVector<D>::Value>();
-  else return std::is_convertible_v<A, D>;
+  else
+    return std::is_convertible_v<A, D>;
 }
 
 template <typename T>
@@ -206,7 +210,8 @@ template <typename R>
 typename Results<R>::Type TakeResults(Entry** out) {
   if constexpr (IsTuple<R>::value) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return typename Results<R>::Type{std::tuple_element_t<I, typename Results<R>::Type>(Handle<Entry>::Adopt(out[I]))...};
+      return typename Results<R>::Type{
+          std::tuple_element_t<I, typename Results<R>::Type>(Handle<Entry>::Adopt(out[I]))...};
     }(std::make_index_sequence<Results<R>::count>());
   } else {
     return Ref<R>(Handle<Entry>::Adopt(out[0]));
@@ -230,8 +235,8 @@ void RunAndReturn(Invocation& call, Run&& run) {
       if constexpr (IsVector<R>::value) {
         if (const std::uint32_t returns = call.returns(); returns != 0xffffffffU) {
           if (result.size() != returns) {
-            throw InvalidError("the function returned " + std::to_string(result.size()) + " values, RemoteEach asked for " +
-                               std::to_string(returns));
+            throw InvalidError("the function returned " + std::to_string(result.size()) +
+                               " values, RemoteEach asked for " + std::to_string(returns));
           }
           for (std::uint32_t i = 0; i < returns; ++i) WriteReturn<typename IsVector<R>::Value>(call, i, result[i]);
           return;
@@ -255,9 +260,8 @@ template <typename F>
 void CallPointer(Invocation& call) {
   using S = Signature<F>;
   const F function = reinterpret_cast<F>(call.target);  // NOLINT(performance-no-int-to-ptr)
-  RunAndReturn<std::remove_cvref_t<typename S::Return>>(call, [&]() -> decltype(auto) {
-    return WithArguments<typename S::Params>(call, function);
-  });
+  RunAndReturn<std::remove_cvref_t<typename S::Return>>(
+      call, [&]() -> decltype(auto) { return WithArguments<typename S::Params>(call, function); });
 }
 // M is a pointer to a method of C or of a base of C.
 template <typename C, typename M>
@@ -302,9 +306,10 @@ Site SiteOfMethod(M method) {
 template <typename F>
 constexpr void CheckFunction() {
   if constexpr (!std::is_pointer_v<F>) {
-    static_assert(std::is_empty_v<F>,
-                  "manta::Task: this lambda captures something, which a worker in another process cannot see: pass it as "
-                  "an argument of Remote(…) instead");
+    static_assert(
+        std::is_empty_v<F>,
+        "manta::Task: this lambda captures something, which a worker in another process cannot see: pass it as "
+        "an argument of Remote(…) instead");
   }
   static_assert(decltype(SignatureOf<F>())::known,
                 "manta::Task: needs a function, or a lambda with plain (not auto) parameters");

@@ -71,15 +71,15 @@ class MANTA_EXPORT RefScope {
   RefScope(const RefScope&) = delete;
   RefScope& operator=(const RefScope&) = delete;
 
-  std::vector<Entry*> entries;       // counted
-  std::vector<ActorEntry*> actors;   // counted
+  std::vector<Entry*> entries;      // counted
+  std::vector<ActorEntry*> actors;  // counted
 
  private:
   RefScope* outer_;
 };
 
-MANTA_EXPORT void EncodeRef(Entry* entry, std::byte* out);       // kRefBytes
-MANTA_EXPORT Entry* DecodeRef(const std::byte* in);              // counted
+MANTA_EXPORT void EncodeRef(Entry* entry, std::byte* out);  // kRefBytes
+MANTA_EXPORT Entry* DecodeRef(const std::byte* in);         // counted
 MANTA_EXPORT void EncodeActor(ActorEntry* actor, std::byte* out);
 MANTA_EXPORT ActorEntry* DecodeActor(const std::byte* in);
 
@@ -108,10 +108,10 @@ using Trampoline = void (*)(Invocation&);
 // or method it shall call (0 if the trampoline knows).
 struct Site {
   Trampoline trampoline = nullptr;
-  std::uint64_t target = 0;      // address, or the first word of a member pointer
-  std::uint64_t adjust = 0;      // the second word of a member pointer
-  bool target_is_address = true; // false: a virtual method's index
-  const char* name = nullptr;    // if the function has a stable name: then this travels, not an address
+  std::uint64_t target = 0;       // address, or the first word of a member pointer
+  std::uint64_t adjust = 0;       // the second word of a member pointer
+  bool target_is_address = true;  // false: a virtual method's index
+  const char* name = nullptr;     // if the function has a stable name: then this travels, not an address
 };
 
 // Arguments under construction, one per thread, reused.
@@ -127,8 +127,8 @@ class MANTA_EXPORT Arguments {
 
   std::vector<std::byte> bytes;
   struct Hole {
-    std::size_t at;   // offset in bytes of the item to be filled
-    Entry* entry;     // counted
+    std::size_t at;  // offset in bytes of the item to be filled
+    Entry* entry;    // counted
   };
   std::vector<Hole> holes;
   RefScope* scope = nullptr;
@@ -141,12 +141,12 @@ struct Plan;  // interned options
 MANTA_EXPORT const Plan* Intern(const TaskOptions& options);
 
 // Takes `returns` counted entries into out. Throws InvalidError (not initialised), OutOfMemoryError.
-MANTA_EXPORT void Submit(const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan, std::uint32_t returns,
-                         Entry** out);
+MANTA_EXPORT void Submit(const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan,
+                         std::uint32_t returns, Entry** out);
 MANTA_EXPORT ActorEntry* CreateActor(const Site& site, Arguments& arguments, RefScope& scope,
                                      const ActorSettings& settings, const std::string& class_name);
-MANTA_EXPORT void CallActor(ActorEntry* actor, const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan,
-                            std::uint32_t returns, Entry** out);
+MANTA_EXPORT void CallActor(ActorEntry* actor, const Site& site, Arguments& arguments, RefScope& scope,
+                            const Plan* plan, std::uint32_t returns, Entry** out);
 MANTA_EXPORT ActorEntry* FindActor(const std::string& name, const std::string& space);
 MANTA_EXPORT void KillActor(ActorEntry* actor, bool restart);
 MANTA_EXPORT std::string IdText(const ActorEntry* actor);
@@ -167,8 +167,8 @@ class MANTA_EXPORT Invocation {
 
   std::uint64_t target = 0;
   std::uint64_t adjust = 0;
-  void* self = nullptr;                     // the actor
-  void (*destroy)(void*) = nullptr;         // set by an actor's creation, with self
+  void* self = nullptr;              // the actor
+  void (*destroy)(void*) = nullptr;  // set by an actor's creation, with self
 };
 
 // MANTA_REMOTE: a function under a stable name.

@@ -1,4 +1,4 @@
-#include "owner/link.h"
+#include "owner/daemon_link.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
@@ -94,6 +94,7 @@ void DaemonLink::Lose(const std::string& why) {
     lost_.store(true, std::memory_order_release);
     answered_.notify_all();
   }
+  shutdown(socket_.get(), SHUT_RDWR);  // nobody reads it any more: a daemon that still lives is to know
   if (!stopping_.load()) on_lost_(why);
 }
 

@@ -35,14 +35,14 @@ class DaemonLink final : public store::KeeperLink {
   void Stop();
 
   template <typename M>
-  Status Send(const M& message, std::vector<int> fds = {}) {
+  Status Send(const M& message, const std::vector<int>& fds = {}) {
     return SendBytes(wire::EncodeFrame(message, 0, fds.size()), fds);
   }
   Status SendBytes(const std::string& bytes, const std::vector<int>& fds);  // one or more frames
 
   // `timeout_us` < 0: waits as long as the daemon lives.
   template <typename Reply, typename M>
-  Result<Reply> Call(const M& message, std::vector<int> fds = {}, std::vector<base::Fd>* got = nullptr,
+  Result<Reply> Call(const M& message, const std::vector<int>& fds = {}, std::vector<base::Fd>* got = nullptr,
                      std::int64_t timeout_us = -1) {
     const std::uint64_t call = next_call_.fetch_add(1);
     Result<wire::Frame> frame = Exchange(call, wire::EncodeFrame(message, call, fds.size()), fds, timeout_us);
