@@ -283,10 +283,10 @@ void Reap(pid_t daemon) {
 // `at_exit`: threads that wait inside stay there. An error would only make them end the program in another way than
 // it was about to end; so what they use stays, too, until the process is gone.
 void Leave(Driver& driver, bool at_exit) {
+  owner::Visit::Close();  // first, so that what the daemon says of the job's end reaches nobody
   if (driver.link != nullptr && driver.owner != nullptr) {
     static_cast<void>(driver.link->Call<wire::Done>(wire::Goodbye{}, {}, nullptr, 10'000'000));
   }
-  owner::Visit::Close();
   if (driver.link != nullptr) driver.link->Stop();  // no message comes any more, and no call waits for an answer
   if (driver.owner != nullptr && !(at_exit && owner::Visit::AnybodyElse())) {
     driver.owner->Retire();
