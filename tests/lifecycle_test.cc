@@ -2,6 +2,9 @@
 // its processes is killed. Within a second nothing may be left.
 #include <sys/wait.h>
 
+#include <atomic>
+#include <thread>
+
 #include "fixture.h"
 
 namespace manta::testing {
@@ -75,6 +78,109 @@ TEST_F(Lifecycle, NothingRunsUntilItIsNeededAndMainIsNotRunAgain) {
   EXPECT_LE(cast.workers.size(), 4U);
 }
 
+// ---- Shutdown while other threads are inside ----
+
+TEST_F(Lifecycle, ShutdownMakesThreadsThatWaitComeBackWithAnError) {
+  for (int round = 0; round < 3; ++round) {
+    const Sign started;
+    Ref<int> never = Task([](const std::string& path) -> int {
+                       Sign::Give(path);
+                       for (;;) std::this_thread::sleep_for(1s);
+                     }).Remote(started.path());
+    ASSERT_TRUE(started.Await());
+    std::atomic<int> came_back{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        EXPECT_THROW(never.Get(), UnavailableError);
+        ++came_back;
+      });
+    }
+    threads.emplace_back([&] {
+      EXPECT_EQ(Wait(std::vector<Ref<int>>{never}, 1).ready.size(), 1U) << "a failure is an outcome";
+      ++came_back;
+    });
+    std::this_thread::sleep_for(50ms);
+    Shutdown();
+    EXPECT_TRUE(Eventually([&] { return came_back == 3; }));
+    for (std::thread& thread : threads) thread.join();
+    Init(MakeConfig());
+  }
+}
+
+TEST_F(Lifecycle, ShutdownMayComeWhileOtherThreadsSubmitPutAndGet) {
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> calls{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          for (;; ++calls) {
+            if (i == 0) {
+              EXPECT_EQ(Task(Square).Remote(4).Get(), 16);
+            } else if (i == 1) {
+              EXPECT_EQ(Put(std::string(100'000, 'x')).Get().size(), 100'000U);
+            } else {
+              EXPECT_EQ(Task(Square).SetName("named").Remote(Put(3)).Get(), 9);
+            }
+          }
+        } catch (const InvalidError&) {      // not initialised (any more)
+        } catch (const UnavailableError&) {  // shut down meanwhile
+        }
+      });
+    }
+    EXPECT_TRUE(Eventually([&] { return calls > 30; }));
+    Shutdown();
+    for (std::thread& thread : threads) thread.join();
+    Init(MakeConfig());
+  }
+}
+
+// Encodes itself only when it is told to.
+struct Patient {
+  static inline std::atomic<int> passes{0};
+  static inline std::atomic<bool> go{false};
+  std::string text;
+  template <typename Archive>
+  void Serialize(Archive& archive) {
+    if (++passes == 2) {  // the first one asks for the size
+      while (!go) std::this_thread::sleep_for(1ms);
+    }
+    archive(text);
+  }
+};
+
+TEST_F(Lifecycle, APutThatHasBegunFailsButDoesNotCrashWhenTheClusterGoes) {
+  for (const std::size_t size : {10U, 1000U, 10'000'000U}) {
+    Patient::passes = 0;
+    Patient::go = false;
+    std::thread writer([&] { EXPECT_THROW(Put(Patient{std::string(size, 'x')}), UnavailableError); });
+    EXPECT_TRUE(Eventually([] { return Patient::passes == 2; }));
+    Shutdown();
+    Patient::go = true;
+    writer.join();
+    Init(MakeConfig());
+  }
+}
+
+TEST_F(Lifecycle, ACallerKeptPastShutdownWorksInTheNextCluster) {
+  auto caller = Task(Square);
+  caller.SetName("kept").SetCpus(0.5);
+  EXPECT_EQ(caller.Remote(2).Get(), 4);
+  Shutdown();
+  EXPECT_THROW(caller.Remote(3), InvalidError);
+  Init(MakeConfig());
+  EXPECT_EQ(caller.Remote(4).Get(20s), 16);
+}
+
+TEST_F(Lifecycle, ALargeValueOfAnotherClusterIsNoArgument) {
+  Ref<std::string> large = Put(std::string(1 << 20, 'x'));
+  Shutdown();
+  Init(MakeConfig());
+  Ref<std::size_t> size = Task([](const std::string& text) { return text.size(); }).Remote(large);
+  EXPECT_THAT(MessageOf<UnavailableError>([&] { size.Get(20s); }), HasSubstr("shut down"));
+}
+
 // ---- ends of the driver ----
 
 struct End {
@@ -103,7 +209,8 @@ TEST_P(EndOfTheDriver, LeavesNoProcessNoSocketAndNoFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ByEvery, EndOfTheDriver,
-                         ::testing::Values(End{"return", 0, 0}, End{"shutdown", 0, 0}, End{"exit", 5, 0},
+                         ::testing::Values(End{"return", 0, 0}, End{"shutdown", 0, 0}, End{"exit", 5, 0}, End{"static", 0, 0},
+                                           End{"waiting_thread", 3, 0},
                                            End{"_exit", 6, 0}, End{"quick_exit", 7, 0}, End{"throw", -1, SIGABRT},
                                            End{"abort", -1, SIGABRT}, End{"int", -1, SIGINT}, End{"kill", -1, SIGKILL}),
                          [](const auto& way) {

@@ -50,7 +50,9 @@ inline bool Eventually(const std::function<bool()>& done, std::chrono::milliseco
 
 inline std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::ostringstream out;
+  out << in.rdbuf();  // unlike an iterator, does not throw when a process of /proc ends while it is read
+  return out.str();
 }
 
 inline std::string ProgramFolder() {

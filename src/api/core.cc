@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/per_thread.h"
 #include "owner/named.h"
 #include "owner/owner.h"
 
@@ -50,11 +51,22 @@ void Check(const Status& status) {
   if (!status.ok()) Throw(ToFailure(status));
 }
 
-Owner& Here() {
-  Owner* owner = Owner::Current();
-  if (owner == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
-  return *owner;
-}
+// The owner, which stays as long as this does.
+class Here {
+ public:
+  Here() {
+    if (visit_.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  }
+  // For `refs` that are not ready yet: without an owner they never will be.
+  struct ToWait {};
+  explicit Here(ToWait) {
+    if (visit_.owner() == nullptr) throw UnavailableError(owner::kGone);
+  }
+  Owner* operator->() const { return visit_.owner(); }
+
+ private:
+  owner::Visit visit_;
+};
 
 std::int64_t DeadlineOf(std::int64_t timeout_us) { return timeout_us < 0 ? -1 : base::NowMicros() + timeout_us; }
 
@@ -85,12 +97,17 @@ void Release(Entry* entry) noexcept {
 void Retain(ActorEntry* actor) noexcept { actor->refs.fetch_add(1, std::memory_order_relaxed); }
 
 void Release(ActorEntry* actor) noexcept {
-  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // The last count goes only under the lock: until then another thread may find the actor by its id.
+  std::uint32_t now = actor->refs.load(std::memory_order_relaxed);
+  while (now > 1) {
+    if (actor->refs.compare_exchange_weak(now, now - 1, std::memory_order_release)) return;
+  }
   const std::lock_guard lock(EntryTable::Get().mutex);
+  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   Owner* owner = Owner::Current();
   if (owner != nullptr && actor->session == owner->session()) {
     owner->Dispose(actor);
-  } else if (actor->refs.load() == 0) {
+  } else {
     delete actor;
   }
 }
@@ -108,9 +125,9 @@ RefScope::~RefScope() {
 void EncodeRef(Entry* entry, std::byte* out) {
   std::memset(out, 0, kRefBytes);
   if (entry == nullptr) return;
-  Owner& owner = Here();
-  if (entry->session != owner.session()) throw InvalidError("a Ref of a cluster that was shut down cannot be sent");
-  const ProcessId home = entry->origin == Origin::kBorrowed ? entry->owner : owner.self();
+  const Here here;
+  if (entry->session != here->session()) throw InvalidError("a Ref of a cluster that was shut down cannot be sent");
+  const ProcessId home = entry->origin == Origin::kBorrowed ? entry->owner : here->self();
   std::memcpy(out, &entry->id, sizeof(Id));
   std::memcpy(out + 16, &home, sizeof home);
   if (t_scope == nullptr) return;
@@ -123,15 +140,20 @@ Entry* DecodeRef(const std::byte* in) {
   ProcessId home = kNoProcess;
   std::memcpy(&id, in, sizeof id);
   std::memcpy(&home, in + 16, sizeof home);
-  return id.empty() ? nullptr : Here().Adopt(id, home, false);
+  return id.empty() ? nullptr : Here()->Adopt(id, home, false);
 }
 
 void EncodeActor(ActorEntry* actor, std::byte* out) {
   std::memset(out, 0, kRefBytes);
   if (actor == nullptr) return;
-  if (actor->session != Here().session()) throw InvalidError("a handle of a cluster that was shut down cannot be sent");
-  const std::uint32_t ordered = actor->options.ordered ? 1 : 0;
-  const auto retries = static_cast<std::int32_t>(actor->options.max_call_retries);
+  if (actor->session != Here()->session()) throw InvalidError("a handle of a cluster that was shut down cannot be sent");
+  std::uint32_t ordered = 0;
+  std::int32_t retries = 0;
+  {
+    const std::lock_guard lock(EntryTable::Get().mutex);  // a thread that finds the actor by name writes them
+    ordered = actor->options.ordered ? 1 : 0;
+    retries = static_cast<std::int32_t>(actor->options.max_call_retries);
+  }
   std::memcpy(out, &actor->id, sizeof(Id));
   std::memcpy(out + 16, &ordered, sizeof ordered);
   std::memcpy(out + 20, &retries, sizeof retries);
@@ -151,29 +173,34 @@ ActorEntry* DecodeActor(const std::byte* in) {
   wire::ActorOptions options;
   options.ordered = ordered != 0;
   options.max_call_retries = retries;
-  return Here().AdoptActor(id, &options, false);
+  return Here()->AdoptActor(id, &options, false);
 }
 
 Entry* PutBegin(std::size_t size, std::byte** out) {
-  Result<Entry*> entry = Here().PutBegin(size, out);
+  Result<Entry*> entry = Here()->PutBegin(size, out);
   Check(entry.status());
   return *entry;
 }
 
 void PutEnd(Entry* entry, RefScope& scope) {
-  Here().PutEnd(entry, std::move(scope.entries), std::move(scope.actors));
+  const owner::Visit visit;
+  if (visit.owner() == nullptr || visit.owner()->session() != entry->session) {
+    PutAbort(entry);
+    throw UnavailableError("Put: the cluster was shut down meanwhile");
+  }
+  visit.owner()->PutEnd(entry, std::move(scope.entries), std::move(scope.actors));
   scope.entries.clear();
   scope.actors.clear();
 }
 
-void PutAbort(Entry* entry) noexcept { Here().PutAbort(entry); }
+void PutAbort(Entry* entry) noexcept { Owner::PutAbort(entry); }
 
 View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
   if (!entry->done()) {
-    Owner& owner = Here();
+    const Here here(Here::ToWait{});
     Entry* const mine[] = {entry};
-    if (entry->origin == Origin::kBorrowed) owner.Subscribe(mine);
-    if (!owner.WaitUntil([entry] { return entry->done(); }, DeadlineOf(timeout_us), mine)) {
+    if (entry->origin == Origin::kBorrowed) here->Subscribe(mine);
+    if (!here->WaitUntil([entry] { return entry->done(); }, DeadlineOf(timeout_us), mine)) {
       throw TimeoutError(Cat("Get: the value ", ToString(entry->id), " was not there after ", timeout_us / 1000,
                              " ms; its task goes on: Get it again, or Cancel it"));
     }
@@ -188,7 +215,7 @@ View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
     default:
       break;
   }
-  Result<View> view = Here().Look(entry, keep);
+  Result<View> view = Here(Here::ToWait{})->Look(entry, keep);
   Check(view.status());
   return *view;
 }
@@ -204,9 +231,9 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
     return true;
   };
   if (done()) return;
-  Owner& owner = Here();
-  owner.Subscribe(entries);
-  if (!owner.WaitUntil(done, DeadlineOf(timeout_us), entries)) {
+  const Here here(Here::ToWait{});
+  here->Subscribe(entries);
+  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries)) {
     std::size_t ready = 0;
     for (const Entry* entry : entries) ready += entry->done() ? 1 : 0;
     throw TimeoutError(Cat("Get: ", ready, " of ", entries.size(), " values were there after ", timeout_us / 1000,
@@ -225,10 +252,10 @@ std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::in
     return entries.size() - open.size() >= count;
   };
   if (!done()) {
-    Owner& owner = Here();
-    owner.Subscribe(open);
+    const Here here(Here::ToWait{});
+    here->Subscribe(open);
     const std::vector<Entry*> mine = open;
-    owner.WaitUntil(done, DeadlineOf(timeout_us), mine);
+    here->WaitUntil(done, DeadlineOf(timeout_us), mine);
   }
   ready->assign(entries.size(), false);
   std::size_t number = 0;
@@ -240,14 +267,14 @@ std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::in
   return number;
 }
 
-void Cancel(Entry* entry, bool force) { Here().Cancel(entry, force); }
+void Cancel(Entry* entry, bool force) { Here()->Cancel(entry, force); }
 std::string IdText(const Entry* entry) { return ToHex(entry->id); }
 void ThrowEmptyRef() { throw InvalidError("this Ref or handle is empty: it was default-constructed or moved from"); }
 
 // ---- calls ----
 
 Arguments& Arguments::ForThisThread() {
-  thread_local std::vector<std::unique_ptr<Arguments>> pool;
+  std::vector<std::unique_ptr<Arguments>>& pool = base::PerThread<std::vector<std::unique_ptr<Arguments>>>();
   for (const std::unique_ptr<Arguments>& arguments : pool) {
     if (!arguments->in_use) {
       arguments->in_use = true;
@@ -295,35 +322,35 @@ void Arguments::Done() {
 
 const Plan* Intern(const TaskOptions& options) {
   Status status;
-  const Plan* plan = Here().Intern(options, &status);
+  const Plan* plan = Here()->Intern(options, &status);
   Check(status);
   return plan;
 }
 
 void Submit(const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan, std::uint32_t returns,
             Entry** out) {
-  Check(Here().Submit(site, arguments, scope, plan, returns, out));
+  Check(Here()->Submit(site, arguments, scope, plan, returns, out));
 }
 
 ActorEntry* CreateActor(const Site& site, Arguments& arguments, RefScope& scope, const ActorSettings& settings,
                         const std::string& class_name) {
-  Result<ActorEntry*> actor = Here().CreateActor(site, arguments, scope, settings, class_name);
+  Result<ActorEntry*> actor = Here()->CreateActor(site, arguments, scope, settings, class_name);
   Check(actor.status());
   return *actor;
 }
 
 void CallActor(ActorEntry* actor, const Site& site, Arguments& arguments, RefScope& scope, const Plan* plan,
                std::uint32_t returns, Entry** out) {
-  Check(Here().CallActor(actor, site, arguments, scope, plan, returns, out));
+  Check(Here()->CallActor(actor, site, arguments, scope, plan, returns, out));
 }
 
 ActorEntry* FindActor(const std::string& name, const std::string& space) {
-  Result<ActorEntry*> actor = Here().FindActor(name, space);
+  Result<ActorEntry*> actor = Here()->FindActor(name, space);
   Check(actor.status());
   return *actor;
 }
 
-void KillActor(ActorEntry* actor, bool restart) { Check(Here().KillActor(actor, restart)); }
+void KillActor(ActorEntry* actor, bool restart) { Check(Here()->KillActor(actor, restart)); }
 std::string IdText(const ActorEntry* actor) { return ToHex(actor->id); }
 
 void RegisterNamed(const char* name, Trampoline trampoline, std::uint64_t target) {

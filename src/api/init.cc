@@ -221,10 +221,12 @@ Status Start(const Config& config, Driver& driver) {
           if (show && lines.ok()) Print(*lines);
           return;
         }
-        if (owner::Owner* owner = owner::Owner::Current(); owner != nullptr) owner->OnMessage(frame);
+        const owner::Visit visit;
+        if (visit.owner() != nullptr) visit.owner()->OnMessage(frame);
       },
       [](const std::string& why) {
-        if (owner::Owner* owner = owner::Owner::Current(); owner != nullptr) owner->OnLost(why);
+        const owner::Visit visit;
+        if (visit.owner() != nullptr) visit.owner()->OnLost(why);
       });
   wire::Hello hello;
   hello.pid = static_cast<std::uint32_t>(getpid());
@@ -260,7 +262,7 @@ Status Start(const Config& config, Driver& driver) {
   setup.space = config.space;
   setup.function_name = &worker::FunctionName;
   driver.owner = std::make_unique<owner::Owner>(std::move(setup));
-  owner::Owner::SetCurrent(driver.owner.get());
+  driver.owner->BecomeCurrent();
   return {};
 }
 
@@ -278,14 +280,28 @@ void Reap(pid_t daemon) {
   }
 }
 
-void Leave(Driver& driver) {
+// `at_exit`: threads that wait inside stay there. An error would only make them end the program in another way than
+// it was about to end; so what they use stays, too, until the process is gone.
+void Leave(Driver& driver, bool at_exit) {
+  owner::Visit::Close();  // first, so that what the daemon says of the job's end reaches nobody
   if (driver.link != nullptr && driver.owner != nullptr) {
     static_cast<void>(driver.link->Call<wire::Done>(wire::Goodbye{}, {}, nullptr, 10'000'000));
   }
-  owner::Owner::SetCurrent(nullptr);
-  driver.owner.reset();
-  if (driver.link != nullptr) driver.link->Stop();
+  if (driver.link != nullptr) driver.link->Stop();  // no message comes any more, and no call waits for an answer
+  if (driver.owner != nullptr && !(at_exit && owner::Visit::AnybodyElse())) {
+    driver.owner->Retire();
+    owner::Visit::WaitForEverybody();
+    driver.owner.reset();
+  }
   Reap(driver.daemon);
+  if (driver.owner != nullptr) static_cast<void>(driver.owner.release());
+}
+
+void End(bool at_exit) {
+  const std::lock_guard lock(g_mutex);
+  if (g_driver == nullptr) return;
+  Leave(*g_driver, at_exit);
+  g_driver.reset();
 }
 
 }  // namespace
@@ -300,22 +316,17 @@ void Init(const Config& config) {
   Check(CheckConfig(config));
   auto driver = std::make_unique<Driver>();
   if (Status s = Start(config, *driver); !s.ok()) {
-    Leave(*driver);
+    Leave(*driver, false);
     Check(s);
   }
   g_driver = std::move(driver);
-  static const int registered = std::atexit(&Shutdown);
+  static const int registered = std::atexit([] { End(true); });
   static_cast<void>(registered);
 }
 
-void Shutdown() {
-  const std::lock_guard lock(g_mutex);
-  if (g_driver == nullptr) return;
-  Leave(*g_driver);
-  g_driver.reset();
-}
+void Shutdown() { End(false); }
 
-bool IsInitialized() { return owner::Owner::Current() != nullptr; }
+bool IsInitialized() { return owner::Visit::IsOpen(); }
 
 bool CancelRequested() {
   const worker::Execution* execution = worker::Execution::Current();
@@ -329,7 +340,8 @@ void CheckCancelled() {
 Context CurrentContext() {
   Context context;
   context.worker_pid = static_cast<std::uint32_t>(getpid());
-  if (const owner::Owner* owner = owner::Owner::Current(); owner != nullptr) context.node = owner->welcome().node;
+  const owner::Visit visit;
+  if (visit.owner() != nullptr) context.node = visit.owner()->welcome().node;
   if (const worker::Worker* worker = worker::Worker::Current(); worker != nullptr) {
     context.in_worker = true;
     context.gpus = worker->gpus();
@@ -342,10 +354,10 @@ Context CurrentContext() {
 }
 
 std::map<std::string, double> ClusterResources() {
-  const owner::Owner* owner = owner::Owner::Current();
-  if (owner == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
   std::map<std::string, double> out;
-  for (const auto& [name, amount] : owner->welcome().total.amounts()) out[name] = static_cast<double>(amount) / kUnit;
+  for (const auto& [name, amount] : visit.owner()->welcome().total.amounts()) out[name] = static_cast<double>(amount) / kUnit;
   return out;
 }
 

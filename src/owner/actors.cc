@@ -64,6 +64,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
     for (const internal::Arguments::Hole& hole : arguments.holes) {
       Entry* value = hole.entry;
       if (value->where == Where::kFailure) return Status(value->failure->code, value->failure->message);
+      if (value->where == Where::kStore && value->session != session_) return Status(Code::kUnavailable, kGone);
       append(arguments.bytes.data() + copied, hole.at - copied);
       copied = hole.at + 8;
       if (value->where == Where::kStore) {

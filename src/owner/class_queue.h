@@ -3,6 +3,7 @@
 // does not fit waits in a backlog. Guarded by EntryTable::mutex.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -25,7 +26,7 @@ struct Plan {
   TaskOptions options;
   Resources need;
   owner::ClassQueue* queue = nullptr;  // of the session below
-  std::uint32_t session = 0;
+  std::atomic<std::uint32_t> session{0};  // stored after `queue`
 };
 
 }  // namespace manta::internal

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "owner/class_queue.h"
+
 namespace manta::owner {
 
 EntryTable& EntryTable::Get() {
@@ -56,7 +58,9 @@ void EntryTable::DisposeForeign(Entry* entry) {
         [&](Entry* inner) {
           if (inner->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) doomed.push_back(inner);
         },
-        [](ActorEntry*) {});
+        [](ActorEntry* actor) {
+          if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete actor;
+        });
   }
 }
 

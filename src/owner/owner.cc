@@ -17,10 +17,24 @@ Caller& ThisCaller() {
 
 Owner* Owner::Current() { return g_current.load(std::memory_order_acquire); }
 
-void Owner::SetCurrent(Owner* owner) {
-  const std::lock_guard lock(EntryTable::Get().mutex);
-  g_current.store(owner, std::memory_order_release);
+void Owner::BecomeCurrent() {
+  {
+    const Lock lock(mutex_);
+    g_current.store(this, std::memory_order_release);
+  }
+  Visit::Open(this);
 }
+
+namespace {
+
+const Failure& Gone() {
+  static const auto* gone = new Failure{Code::kUnavailable, kGone, {}, {}};
+  return *gone;
+}
+
+}  // namespace
+
+void Owner::Retire() { OnLost(kGone); }
 
 Owner::Owner(Setup setup)
     : setup_(std::move(setup)),
@@ -43,35 +57,42 @@ Owner::~Owner() {
     background_wake_.notify_all();
   }
   background_.join();
-  // Refs may outlive us: what they name is now a failure, or a value that needs nobody.
+  // Refs may outlive us: what they name is now a failure, or a value that needs nobody. What is done stays as it is,
+  // because it is read without a lock; Look refuses what lay in the store.
   const Lock lock(mutex_);
-  const Failure gone{Code::kUnavailable, "this Ref belongs to a cluster that was shut down", {}, {}};
-  std::vector<Entry*> unfinished;  // still counted by their task
+  if (g_current.load(std::memory_order_relaxed) == this) g_current.store(nullptr, std::memory_order_release);
+  std::vector<Entry*> unfinished;     // still counted by their task
+  std::vector<ActorEntry*> callees;   // counted by calls
   table_.ForEach([&](Entry* entry) {
     if (entry->session != session_) return;
+    if (entry->origin == Origin::kTask && (entry->stage != Stage::kNone || entry->queue != nullptr)) {
+      unfinished.push_back(entry);
+      if (entry->queue != nullptr && entry->queue->actor != nullptr) callees.push_back(entry->queue->actor);
+    }
+    entry->stage = Stage::kNone;
     entry->queue = nullptr;
     entry->spec = 0;
     entry->flags = 0;
-    if (entry->where == Where::kStore) {
-      entry->where = Where::kNone;
-      entry->state.store(State::kPending, std::memory_order_relaxed);
-    }
-    if (!entry->done()) {
-      entry->failure = new Failure(gone);
-      entry->where = Where::kFailure;
-      entry->state.store(State::kFailed, std::memory_order_release);
-      if (entry->origin == Origin::kTask) unfinished.push_back(entry);
-      entry->origin = Origin::kPut;
-    }
+    // A Put that has begun is its thread's, which will find us gone.
+    if (entry->done() || entry->origin == Origin::kPut) return;
+    entry->failure = new Failure(Gone());
+    entry->where = Where::kFailure;
+    entry->state.store(State::kFailed, std::memory_order_release);
   });
-  for (Entry* entry : unfinished) {
-    if (entry->refs.fetch_sub(1) == 1) table_.DisposeForeign(entry);
-  }
   for (auto& [id, actor] : actors_) {
     actor->phase = wire::ActorPhase::kDead;
-    actor->failure = gone;
+    actor->failure = Gone();
+    actor->order.clear();
     actor->queue.reset();
     actor->lane = nullptr;
+    actor->refs.fetch_add(1, std::memory_order_relaxed);  // until we have seen all of them
+  }
+  for (ActorEntry* actor : callees) actor->refs.fetch_sub(1, std::memory_order_relaxed);
+  for (Entry* entry : unfinished) {
+    if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) table_.DisposeForeign(entry);
+  }
+  for (auto& [id, actor] : actors_) {
+    if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete actor;
   }
 }
 

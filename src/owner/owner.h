@@ -26,6 +26,7 @@
 #include "owner/daemon_link.h"
 #include "owner/entry.h"
 #include "owner/task_log.h"
+#include "owner/visit.h"
 #include "shm/arena.h"
 #include "shm/node_area.h"
 #include "shm/spec.h"
@@ -36,6 +37,8 @@ namespace manta::owner {
 // Values up to this size live in memory of their own and travel inside calls and replies; larger ones
 // live in the store.
 inline constexpr std::size_t kSmallValue = 4096;
+
+inline constexpr char kGone[] = "this Ref belongs to a cluster that was shut down";
 
 // Who is calling: ids of calls are derived from it. One per thread.
 struct Caller {
@@ -62,6 +65,8 @@ class InPlaceRunner {
 };
 
 class Owner {
+  using Lock = std::unique_lock<base::SpinMutex>;
+
  public:
   struct Setup {
     std::shared_ptr<DaemonLink> link;
@@ -73,19 +78,30 @@ class Owner {
     InPlaceRunner* runner = nullptr;
     std::string (*function_name)(const void*) = nullptr;  // for messages
   };
+  // Outlives the owner as long as somebody looks at a stored value or writes one.
+  struct StoreHold {
+    std::shared_ptr<shm::Arena> arena;
+    std::shared_ptr<DaemonLink> link;
+    store::StoreClient client;
+    StoreHold(std::shared_ptr<shm::Arena> a, std::shared_ptr<DaemonLink> l, ProcessId self)
+        : arena(std::move(a)), link(std::move(l)), client(*link, self, arena->at(shm::kPinBoardOffset)) {}
+  };
   explicit Owner(Setup setup);
   ~Owner();
   Owner(const Owner&) = delete;
   Owner& operator=(const Owner&) = delete;
 
-  // The process's owner, or nullptr.
+  // The process's owner, or nullptr. Only with the mutex held: else it may be destroyed meanwhile; see Visit.
   static Owner* Current();
-  static void SetCurrent(Owner* owner);
+  // Makes this owner the process's, and opens the door. The destructor takes it back.
+  void BecomeCurrent();
+  // The door is closed: makes everybody who waits inside come out with an error.
+  void Retire();
 
   // ---- values (values.cc) ----
   Result<Entry*> PutBegin(std::size_t size, std::byte** out);
   void PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
-  void PutAbort(Entry* entry);
+  static void PutAbort(Entry* entry);  // of any cluster, also one that is gone
   // Of a ready entry. For values in the store, pins it and sets *keep.
   Result<internal::View> Look(Entry* entry, KeepAlive* keep);
   void Dispose(Entry* entry);  // the last count is gone; with the mutex held
@@ -149,15 +165,16 @@ class Owner {
   [[nodiscard]] const wire::Welcome& welcome() const { return setup_.welcome; }
   [[nodiscard]] const std::string& space() const { return setup_.space; }
   [[nodiscard]] ProcessId self() const { return setup_.welcome.process; }
-  [[nodiscard]] Id job() const { return setup_.job; }
   [[nodiscard]] std::uint32_t session() const { return session_; }
-  void SetJob(const Id& job) { setup_.job = job; }
+  void SetJob(const Id& job) {
+    const Lock lock(mutex_);
+    setup_.job = job;
+  }
   // Called for messages that are not the owner's business (a worker's leases, a driver's output).
   std::function<void(wire::Frame&)> other_messages;
 
- private:
-  using Lock = std::unique_lock<base::SpinMutex>;
 
+ private:
   Id NextId();
 
   // All below with the mutex held.
@@ -232,21 +249,12 @@ class Owner {
   base::SpinMutex& mutex_;
   const std::uint32_t session_;
   shm::Doorbell* bell_;
-  // Outlives the owner as long as somebody looks at a stored value.
-  struct StoreHold {
-    std::shared_ptr<shm::Arena> arena;
-    std::shared_ptr<DaemonLink> link;
-    store::StoreClient client;
-    StoreHold(std::shared_ptr<shm::Arena> a, std::shared_ptr<DaemonLink> l, ProcessId self)
-        : arena(std::move(a)), link(std::move(l)), client(*link, self, arena->at(shm::kPinBoardOffset)) {}
-  };
   std::shared_ptr<StoreHold> store_;
   shm::ChunkAllocator chunks_;
   TaskLog log_;
 
   std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
   std::vector<ClassQueue*> all_queues_;  // of tasks and of actors
-  std::unordered_map<std::string, std::unique_ptr<Plan>> plans_;
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
   std::vector<Lane*> free_lanes_;
@@ -260,8 +268,9 @@ class Owner {
     Id id;
     std::uint32_t drops = 0;  // 0: a hold
   };
-  std::vector<HoldOrDrop> pending_;  // to be told to the daemon, in this order
-  std::vector<Entry*> doomed_;       // their last count went while the mutex was held
+  std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
+  std::atomic<bool> any_pending_{false};  // for a look without the mutex
+  std::vector<Entry*> doomed_;            // their last count went while the mutex was held
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
   Failure lost_;  // the daemon is gone: why

@@ -7,6 +7,7 @@
 // So a Ref met while a task runs needs a hold of its own only if it outlives the task.
 #include <utility>
 
+#include "base/per_thread.h"
 #include "owner/owner.h"
 
 namespace manta::owner {
@@ -18,10 +19,7 @@ struct Borrowing {
   std::vector<Entry*> entries;
   std::vector<ActorEntry*> actors;
 };
-Borrowing& ThisBorrowing() {
-  thread_local Borrowing borrowing;
-  return borrowing;
-}
+Borrowing& ThisBorrowing() { return base::PerThread<Borrowing>(); }
 
 bool CountIfAlive(std::atomic<std::uint32_t>& refs) {
   std::uint32_t now = refs.load(std::memory_order_relaxed);
@@ -135,7 +133,12 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
     actor->session = session_;
     actors_[id] = actor;
   }
-  if (options != nullptr) actor->options = *options;
+  if (options != nullptr) {
+    // A handle that came inside a value tells only what its calls need.
+    std::string class_name = std::move(actor->options.class_name);
+    actor->options = *options;
+    if (actor->options.class_name.empty()) actor->options.class_name = std::move(class_name);
+  }
   if (held) ++actor->holds;
   if (actor->holds == 0) {
     Borrowing& borrowing = ThisBorrowing();
@@ -155,7 +158,7 @@ void Owner::BeginBorrowing() { ThisBorrowing().active = true; }
 void Owner::EndBorrowing() {
   Borrowing& borrowing = ThisBorrowing();
   borrowing.active = false;
-  if (borrowing.entries.empty() && borrowing.actors.empty() && pending_.empty()) return;
+  if (borrowing.entries.empty() && borrowing.actors.empty() && !any_pending_.load(std::memory_order_relaxed)) return;
   std::string frames;
   {
     const Lock lock(mutex_);
@@ -241,10 +244,14 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
   SettleDoomed();
 }
 
-void Owner::QueueHold(const Id& id) { pending_.push_back({id, 0}); }
+void Owner::QueueHold(const Id& id) {
+  pending_.push_back({id, 0});
+  any_pending_.store(true, std::memory_order_relaxed);
+}
 
 void Owner::QueueDrop(const Id& id, std::uint32_t holds) {
   pending_.push_back({id, holds});
+  any_pending_.store(true, std::memory_order_relaxed);
   WakeBackground();
 }
 
@@ -262,6 +269,7 @@ void Owner::SendQueued(std::string* frames) {
     if (!drop.objects.empty()) *frames += wire::EncodeFrame(drop);
   }
   pending_.clear();
+  any_pending_.store(false, std::memory_order_relaxed);
 }
 
 internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* keep) {

@@ -61,7 +61,12 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
                         options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
   const Lock lock(mutex_);
-  if (const auto it = plans_.find(key); it != plans_.end()) return it->second.get();
+  // Never freed, because callers keep them past Shutdown; one per set of options, whichever the cluster.
+  static auto* plans = new std::unordered_map<std::string, std::unique_ptr<Plan>>();
+  const auto known = plans->find(key);
+  if (known != plans->end() && known->second->session.load(std::memory_order_relaxed) == session_) {
+    return known->second.get();
+  }
   auto plan = std::make_unique<Plan>();
   plan->options = options;
   *status = ToResources(options.cpus, options.gpus, options.resources, &plan->need);
@@ -93,9 +98,11 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
     all_queues_.push_back(queue.get());
   }
   if (options.timeout.count() > 0) queue->timed = true;
-  plan->queue = queue.get();
-  plan->session = session_;
-  return plans_.emplace(std::move(key), std::move(plan)).first->second.get();
+  Plan* made = known != plans->end() ? known->second.get()
+                                     : plans->emplace(std::move(key), std::move(plan)).first->second.get();
+  made->queue = queue.get();
+  made->session.store(session_, std::memory_order_release);
+  return made;
 }
 
 Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header) {
@@ -159,8 +166,10 @@ Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, internal:
 
 Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,
                      const Plan* plan, std::uint32_t returns, Entry** out) {
-  if (plan != nullptr && plan->session != session_) {
-    return Status(Code::kInvalid, "this task caller was made for a cluster that was shut down; call manta::Task again");
+  if (plan != nullptr && plan->session.load(std::memory_order_acquire) != session_) {
+    Status status;
+    plan = Intern(plan->options, &status);  // its caller was made for a cluster that was shut down
+    if (!status.ok()) return status;
   }
   shm::SpecHeader header;
   if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
@@ -253,8 +262,10 @@ void Owner::Unpark(Entry* entry) {
   Extra& extra = *entry->extra;
   entry->stage = Stage::kNone;
   for (const Extra::Hole& hole : extra.holes) {
-    if (hole.entry->state.load(std::memory_order_acquire) != State::kFailed) continue;
-    return FailCall(entry, *hole.entry->failure);
+    if (hole.entry->where == Where::kFailure) return FailCall(entry, *hole.entry->failure);
+    if (hole.entry->where == Where::kStore && hole.entry->session != session_) {
+      return FailCall(entry, Failure{Code::kUnavailable, kGone, {}, {}});
+    }
   }
   std::vector<std::byte> arguments;
   arguments.reserve(extra.parked.size() + extra.holes.size() * 64);

@@ -2,16 +2,19 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/per_thread.h"
 #include "owner/owner.h"
 
 namespace manta::owner {
 namespace {
 
-// Puts that have begun on this thread; encoding a value may put another one.
-std::vector<std::pair<Entry*, store::Allocation>>& OpenPuts() {
-  thread_local std::vector<std::pair<Entry*, store::Allocation>> puts;
-  return puts;
-}
+// Puts that have begun on this thread; encoding a value may put another one. Each keeps the memory that it writes
+// into, also when another thread shuts the cluster down meanwhile.
+struct OpenPut {
+  std::shared_ptr<Owner::StoreHold> store;
+  store::Allocation room;
+};
+std::vector<OpenPut>& OpenPuts() { return base::PerThread<std::vector<OpenPut>>(); }
 
 }  // namespace
 
@@ -38,7 +41,7 @@ Result<Entry*> Owner::PutBegin(std::size_t size, std::byte** out) {
   }
   entry->size = size;
   if (size > kSmallValue) {
-    OpenPuts().emplace_back(entry, room);
+    OpenPuts().push_back({store_, room});
     *out = room.data;
   } else if (heap != nullptr) {
     entry->heap = heap;
@@ -53,7 +56,7 @@ Result<Entry*> Owner::PutBegin(std::size_t size, std::byte** out) {
 
 void Owner::PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors) {
   if (entry->where == Where::kNone) {
-    store::Allocation room = OpenPuts().back().second;
+    store::Allocation room = OpenPuts().back().room;
     OpenPuts().pop_back();
     entry->place = store().Seal(room);
     entry->where = Where::kStore;
@@ -79,12 +82,11 @@ void Owner::SetContents(Entry* entry, std::vector<Entry*>&& contained, std::vect
 
 void Owner::PutAbort(Entry* entry) {
   if (entry->where == Where::kNone) {
-    store().Abort(OpenPuts().back().second);
+    OpenPut& put = OpenPuts().back();
+    put.store->client.Abort(put.room);
     OpenPuts().pop_back();
   }
-  const Lock lock(mutex_);
-  Unref(entry);
-  SettleDoomed();
+  internal::Release(entry);
 }
 
 Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep) {
@@ -98,6 +100,7 @@ Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep) {
     default:
       return Status(Code::kInvalid, "this Ref has no value to look at");
   }
+  if (entry->session != session_) return Status(Code::kUnavailable, kGone);
   Place place;
   {
     const Lock lock(mutex_);
@@ -138,6 +141,7 @@ void Owner::SettleDoomed() {
 }
 
 void Owner::DisposeLocked(Entry* entry) {
+  if (entry->session != session_) return table_.DisposeForeign(entry);
   if ((entry->flags & Entry::kMapped) != 0) {
     const auto it = by_id_.find(entry->id);
     if (it != by_id_.end() && it->second == entry) by_id_.erase(it);  // else a newer entry for the same object is there

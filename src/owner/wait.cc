@@ -226,12 +226,11 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     }
     leader_ = true;
     lock.unlock();
-    bell_->PrepareSleep();
+    const std::uint32_t ticket = bell_->PrepareSleep();
     Pump();
-    if (done() || (!mine.empty() && setup_.runner != nullptr && !blocks && RunInPlace(mine))) {
-      bell_->CancelSleep();
-    } else {
-      bell_->Sleep(deadline_us < 0 ? kLookUs : std::min(deadline_us - now, kLookUs));
+    const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
+    if (!done() && !(in_place && RunInPlace(mine))) {
+      bell_->Sleep(ticket, deadline_us < 0 ? kLookUs : std::min(deadline_us - now, kLookUs));
       Pump();
     }
     lock.lock();
@@ -329,17 +328,12 @@ void Owner::Background() {
     seen = pumped;
     tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
     if (Housekeep(base::NowMicros())) tick = kShortTickUs;
-    bool unfinished = false;
     {
+      // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard(mutex_);
-      unfinished = submitted_ != completed_ || !pending_.empty();
-    }
-    quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
-    if (quiet >= 4) {
-      background_idle_.store(true);
-      // A call submitted since we looked saw us awake and did not wake us.
-      const Lock guard(mutex_);
-      if (submitted_ != completed_ || !pending_.empty()) background_idle_.store(false);
+      const bool unfinished = submitted_ != completed_ || !pending_.empty();
+      quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
+      if (quiet >= 4) background_idle_.store(true);
     }
     lock.lock();
   }

@@ -24,17 +24,17 @@ bool Doorbell::Ring() {
   if (sleeping.load(std::memory_order_seq_cst) == 0) return false;
   if (sleeping.exchange(0, std::memory_order_seq_cst) == 0) return false;
   const bool here = core.load(std::memory_order_relaxed) == sched_getcpu();
-  Futex(&sleeping, FUTEX_WAKE, INT_MAX, nullptr);
+  rings.fetch_add(1, std::memory_order_seq_cst);
+  Futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
   return here;
 }
 
-void Doorbell::Sleep(std::int64_t timeout_us) {
+void Doorbell::Sleep(std::uint32_t ticket, std::int64_t timeout_us) {
   core.store(sched_getcpu(), std::memory_order_relaxed);
   timespec wait{};
   wait.tv_sec = timeout_us / 1000000;
   wait.tv_nsec = (timeout_us % 1000000) * 1000;
-  Futex(&sleeping, FUTEX_WAIT, 1, timeout_us < 0 ? nullptr : &wait);
-  sleeping.store(0, std::memory_order_relaxed);
+  Futex(&rings, FUTEX_WAIT, ticket, timeout_us < 0 ? nullptr : &wait);
 }
 
 Result<NodeArea> NodeArea::Create(std::uint32_t cores) {

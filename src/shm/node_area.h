@@ -26,7 +26,8 @@ struct alignas(128) Doorbell {
   static constexpr std::uint32_t kBusy = 1;
   static constexpr std::uint32_t kWaiting = 2;  // a task sleeping in Get
 
-  std::atomic<std::uint32_t> sleeping;
+  std::atomic<std::uint32_t> sleeping;   // somebody prepared to sleep since the last ring
+  std::atomic<std::uint32_t> rings;      // counts those that woke somebody: what sleepers wait to see changed
   std::atomic<std::uint32_t> flags;
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> spinning;   // holds a spin token; the daemon takes it back after a crash
@@ -38,11 +39,15 @@ struct alignas(128) Doorbell {
   // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
   // this very core, most likely; whoever goes on to spin here keeps it from running.
   bool Ring();
-  // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more
-  // for work, then Sleep; or CancelSleep if there was some.
-  void PrepareSleep() { sleeping.store(1, std::memory_order_seq_cst); }
-  void CancelSleep() { sleeping.store(0, std::memory_order_relaxed); }
-  void Sleep(std::int64_t timeout_us);
+  // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
+  // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
+  // Get), so nobody ever takes `sleeping` back: that would make the others deaf. A stale one costs one empty wake.
+  [[nodiscard]] std::uint32_t PrepareSleep() {
+    const std::uint32_t ticket = rings.load(std::memory_order_seq_cst);
+    sleeping.store(1, std::memory_order_seq_cst);
+    return ticket;
+  }
+  void Sleep(std::uint32_t ticket, std::int64_t timeout_us);
 };
 static_assert(sizeof(Doorbell) == 128);
 

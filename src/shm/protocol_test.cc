@@ -2,6 +2,8 @@
 // processes.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -194,16 +196,39 @@ TEST(Doorbell, NoRingIsLostBetweenLookingAndSleeping) {
   });
   int seen = 0;
   while (seen < kRounds) {
-    bell.PrepareSleep();
+    const std::uint32_t ticket = bell.PrepareSleep();
     const int now = work.load(std::memory_order_seq_cst);
-    if (now != seen) {
-      bell.CancelSleep();
-      seen = now;
-      continue;
-    }
-    bell.Sleep(-1);
+    if (now == seen) bell.Sleep(ticket, -1);
+    seen = now;
   }
   ringer.join();
+}
+
+TEST(Doorbell, AThreadThatStopsSleepingDoesNotMakeAnotherOneDeaf) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  Doorbell& bell = area->bell(1);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<bool> prepared{false};
+    std::atomic<bool> rung{false};
+    bool too_late = false;
+    std::thread sleeper([&] {
+      const std::uint32_t ticket = bell.PrepareSleep();
+      prepared.store(true);
+      while (!rung.load()) {
+        const auto begin = std::chrono::steady_clock::now();
+        bell.Sleep(ticket, 5'000'000);
+        too_late = std::chrono::steady_clock::now() - begin > std::chrono::seconds(4);
+        if (too_late) return;
+      }
+    });
+    while (!prepared.load()) std::this_thread::yield();
+    bell.Sleep(bell.PrepareSleep(), 20'000);  // runs out of time; by then the other one sleeps deeply
+    rung.store(true);
+    bell.Ring();
+    sleeper.join();
+    EXPECT_FALSE(too_late);
+  }
 }
 
 TEST(NodeArea, NeverMoreSpinnersThanCoresAndACrashGivesItsTokenBack) {

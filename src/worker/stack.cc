@@ -176,7 +176,8 @@ Names& AllNames() {
 
 }  // namespace
 
-ThrowScope::ThrowScope() : outer_(scope_end) { scope_end = this; }
+// Where the caller's stack is, not where the scope is: AddressSanitizer keeps variables elsewhere.
+__attribute__((noinline)) ThrowScope::ThrowScope() : outer_(scope_end) { scope_end = __builtin_dwarf_cfa(); }
 ThrowScope::~ThrowScope() { scope_end = outer_; }
 
 std::string DescribeThrow() {

@@ -30,7 +30,6 @@ Worker::Worker(int socket) : link_(std::make_shared<owner::DaemonLink>(base::Fd(
 
 Worker::~Worker() {
   StopPool();
-  owner::Owner::SetCurrent(nullptr);
   g_worker = nullptr;
 }
 
@@ -63,7 +62,7 @@ Status Worker::Join() {
   const std::lock_guard lock(mail_mutex_);
   owner_ = std::make_unique<owner::Owner>(std::move(setup));
   bell_ = &owner_->bell();
-  owner::Owner::SetCurrent(owner_.get());
+  owner_->BecomeCurrent();
   if (!mail_.empty()) bell_->flags.fetch_or(shm::Doorbell::kMail);
   return {};
 }
@@ -83,8 +82,8 @@ void Worker::Deliver(wire::Frame& frame) {
       return;
     }
     default: {
-      owner::Owner* owner = owner::Owner::Current();
-      if (owner != nullptr) owner->OnMessage(frame);
+      const owner::Visit visit;
+      if (visit.owner() != nullptr) visit.owner()->OnMessage(frame);
     }
   }
 }
@@ -313,12 +312,8 @@ void Worker::Idle() {
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(1, std::memory_order_seq_cst);
   }
-  bell_->PrepareSleep();
-  if (WorkWaits()) {
-    bell_->CancelSleep();
-  } else {
-    bell_->Sleep(-1);
-  }
+  const std::uint32_t ticket = bell_->PrepareSleep();
+  if (!WorkWaits()) bell_->Sleep(ticket, -1);
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(0, std::memory_order_relaxed);
   }

@@ -22,6 +22,15 @@ void Spin() {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
+// Made after Init, so destroyed before Shutdown; but after the thread_locals of main.
+struct Last {
+  ~Last() {
+    const auto large = manta::Put(std::string(1 << 20, 'y'));
+    const auto size = manta::Task([](const std::string& text) { return text.size(); }).Remote(large);
+    if (size.Get() != 1 << 20) _exit(1);
+  }
+};
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -40,6 +49,15 @@ int main(int, char** argv) {
   std::printf("ready\n");
   std::fflush(stdout);
   if (how == "return") return 0;
+  if (how == "static") {
+    static const Last last;
+    return 0;
+  }
+  if (how == "waiting_thread") {
+    std::thread([busy] { busy.Get(); }).detach();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return 3;
+  }
   if (how == "shutdown") manta::Shutdown();
   if (how == "exit") std::exit(5);
   if (how == "_exit") _exit(6);
