@@ -41,11 +41,13 @@ std::uint64_t ChunkAllocator::Allocate(std::uint64_t bytes) {
   if (chunks < free_.size() && !free_[chunks].empty()) {
     const std::uint64_t offset = free_[chunks].back();
     free_[chunks].pop_back();
+    used_ += chunks * kChunkBytes;
     return offset;
   }
   if (chunks * kChunkBytes > kArenaBytes - next_) return 0;
   const std::uint64_t offset = next_;
   next_ += chunks * kChunkBytes;
+  used_ += chunks * kChunkBytes;
   return offset;
 }
 
@@ -53,6 +55,7 @@ void ChunkAllocator::Free(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t chunks = ChunksOf(bytes);
   if (chunks >= free_.size()) free_.resize(chunks + 1);
   free_[chunks].push_back(offset);
+  used_ -= chunks * kChunkBytes;
 }
 
 }  // namespace manta::shm

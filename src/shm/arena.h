@@ -52,9 +52,11 @@ class ChunkAllocator {
   // `bytes` rounded up to whole chunks. 0: the arena is used up.
   std::uint64_t Allocate(std::uint64_t bytes);
   void Free(std::uint64_t offset, std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
 
  private:
   std::uint64_t next_ = kChunksOffset;
+  std::uint64_t used_ = 0;
   std::vector<std::vector<std::uint64_t>> free_;  // by number of chunks
 };
 

@@ -107,7 +107,8 @@ class LaneWriter {
 class LaneReader {
  public:
   LaneReader() = default;
-  explicit LaneReader(void* memory) : lane_(new(memory) LaneMemory()) {}
+  // No `()` behind LaneMemory: they would zero the whole ring, at every lease, though only what `tail` covers is read.
+  explicit LaneReader(void* memory) : lane_(new(memory) LaneMemory) { lane_->index = 0; }
 
   [[nodiscard]] bool Ready() const { return lane_->tail.load(std::memory_order_seq_cst) != head_; }
 

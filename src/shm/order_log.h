@@ -1,11 +1,11 @@
 // The order in which an actor ran its calls, in the arena of its process: what recovery must repeat.
 // A ring of records; the daemon holds the arena, so they survive the process. A record is complete
-// once `count` covers it, and that is before the call's answer can be seen.
+// once `count` covers it, and that is before the call's answer can be seen. Once the ring is full, the oldest of
+// its records may be half overwritten by one that never came to be counted: trust all but that one.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <new>
 
 #include "types/id.h"
 
@@ -26,7 +26,10 @@ struct OrderMemory {
 class OrderLog {
  public:
   OrderLog() = default;
-  explicit OrderLog(void* memory) : log_(new(memory) OrderMemory()) {}
+  // Only the count is written: setting every record would take a megabyte of memory for each actor at its start.
+  explicit OrderLog(void* memory) : log_(static_cast<OrderMemory*>(memory)) {
+    log_->count.store(0, std::memory_order_release);
+  }
 
   void Append(const OrderRecord& record) {
     if (log_ == nullptr) return;

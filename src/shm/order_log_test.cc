@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <new>
 
 #include "shm/mapping.h"
 
@@ -72,6 +71,17 @@ TEST_F(OrderLogTest, SurvivesItsProcess) {
   ASSERT_TRUE(WIFSIGNALED(status));
   ASSERT_EQ(Seen().count.load(), 1000U);
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(Holds(i)) << i;
+}
+
+TEST_F(OrderLogTest, TakesNoMemoryForRecordsThatAreNotThere) {
+  Result<base::Fd> fd = MakeMemory("order", sizeof(OrderMemory));
+  ASSERT_TRUE(fd.ok());
+  Result<Mapping> map = Mapping::Of(fd->get(), 0, sizeof(OrderMemory), true);
+  ASSERT_TRUE(map.ok());
+  OrderLog(map->data()).Append(Numbered(0));
+  struct stat info{};
+  ASSERT_EQ(fstat(fd->get(), &info), 0);
+  EXPECT_LE(info.st_blocks * 512, 64 << 10);
 }
 
 TEST_F(OrderLogTest, ANewLogInUsedMemoryIsEmpty) {

@@ -158,6 +158,19 @@ TEST(Lane, AHalfWrittenRecordIsNotSeen) {
   EXPECT_EQ(sizes, (std::vector<std::uint32_t>{8, 16}));
 }
 
+TEST(Lane, AUsedLaneIsLikeNewForTheNextReader) {
+  auto storage = std::make_unique<LaneStorage>();
+  std::memset(storage->bytes, 0xa5, sizeof storage->bytes);
+  LaneReader reader(storage->bytes);
+  const LaneMemory& lane = reader.memory();
+  EXPECT_FALSE(reader.Ready());
+  EXPECT_EQ(lane.tail.load() | lane.head.load() | lane.running.load() | lane.cancel.load(), 0U);
+  EXPECT_EQ(lane.worker.load() | lane.asleep.load() | lane.index, 0U);
+  EXPECT_EQ(lane.started_us.load(), 0);
+  EXPECT_EQ(lane.ring[kLaneRing / 2], std::byte{0xa5});  // not written without need: it is 256 KiB
+  EXPECT_TRUE(reader.Read(10, [](const ReplyHeader&, const std::byte*) { ADD_FAILURE(); }));
+}
+
 TEST(Lane, NonsenseInTheRingIsRefused) {
   auto storage = std::make_unique<LaneStorage>();
   LaneReader reader(storage->bytes);
