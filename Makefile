@@ -33,7 +33,7 @@ quick:  ## build and run the tests of the single rooms: under a minute once buil
 
 bench:  ## release build, then every workload beside its baseline
 	@scripts/install-deps build bench
-	cmake --preset release -Wno-dev
+	cmake --preset release -DMANTA_RIVALS=ON -Wno-dev
 	$(BUILD) release -j $(JOBS)
 	build/release/bin/manta-bench $(ARGS)
 
@@ -61,7 +61,7 @@ tsan:  ## the suite under ThreadSanitizer
 
 deb:  ## a Debian package in build/release
 	@scripts/install-deps build deb
-	cmake --preset release -Wno-dev
+	cmake --preset release -DMANTA_RIVALS=OFF -Wno-dev
 	$(BUILD) release -j $(JOBS)
 	rm -f build/release/*.deb
 	cd build/release && cpack -G DEB
