@@ -209,9 +209,9 @@ TEST_P(EndOfTheDriver, LeavesNoProcessNoSocketAndNoFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ByEvery, EndOfTheDriver,
-                         ::testing::Values(End{"return", 0, 0}, End{"shutdown", 0, 0}, End{"exit", 5, 0}, End{"static", 0, 0},
-                                           End{"waiting_thread", 3, 0},
-                                           End{"_exit", 6, 0}, End{"quick_exit", 7, 0}, End{"throw", -1, SIGABRT},
+                         ::testing::Values(End{"return", 0, 0}, End{"shutdown", 0, 0}, End{"exit", 5, 0},
+                                           End{"static", 0, 0}, End{"waiting_thread", 3, 0}, End{"_exit", 6, 0},
+                                           End{"quick_exit", 7, 0}, End{"throw", -1, SIGABRT},
                                            End{"abort", -1, SIGABRT}, End{"int", -1, SIGINT}, End{"kill", -1, SIGKILL}),
                          [](const auto& way) {
                            std::string name = way.param.how;

@@ -146,7 +146,8 @@ Entry* DecodeRef(const std::byte* in) {
 void EncodeActor(ActorEntry* actor, std::byte* out) {
   std::memset(out, 0, kRefBytes);
   if (actor == nullptr) return;
-  if (actor->session != Here()->session()) throw InvalidError("a handle of a cluster that was shut down cannot be sent");
+  if (actor->session != Here()->session())
+    throw InvalidError("a handle of a cluster that was shut down cannot be sent");
   std::uint32_t ordered = 0;
   std::int32_t retries = 0;
   {

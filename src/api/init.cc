@@ -357,7 +357,8 @@ std::map<std::string, double> ClusterResources() {
   const owner::Visit visit;
   if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
   std::map<std::string, double> out;
-  for (const auto& [name, amount] : visit.owner()->welcome().total.amounts()) out[name] = static_cast<double>(amount) / kUnit;
+  for (const auto& [name, amount] : visit.owner()->welcome().total.amounts())
+    out[name] = static_cast<double>(amount) / kUnit;
   return out;
 }
 

@@ -25,7 +25,7 @@ namespace manta::internal {
 struct Plan {
   TaskOptions options;
   Resources need;
-  owner::ClassQueue* queue = nullptr;  // of the session below
+  owner::ClassQueue* queue = nullptr;     // of the session below
   std::atomic<std::uint32_t> session{0};  // stored after `queue`
 };
 

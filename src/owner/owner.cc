@@ -61,8 +61,8 @@ Owner::~Owner() {
   // because it is read without a lock; Look refuses what lay in the store.
   const Lock lock(mutex_);
   if (g_current.load(std::memory_order_relaxed) == this) g_current.store(nullptr, std::memory_order_release);
-  std::vector<Entry*> unfinished;     // still counted by their task
-  std::vector<ActorEntry*> callees;   // counted by calls
+  std::vector<Entry*> unfinished;    // still counted by their task
+  std::vector<ActorEntry*> callees;  // counted by calls
   table_.ForEach([&](Entry* entry) {
     if (entry->session != session_) return;
     if (entry->origin == Origin::kTask && (entry->stage != Stage::kNone || entry->queue != nullptr)) {

@@ -173,7 +173,6 @@ class Owner {
   // Called for messages that are not the owner's business (a worker's leases, a driver's output).
   std::function<void(wire::Frame&)> other_messages;
 
-
  private:
   Id NextId();
 
@@ -254,7 +253,7 @@ class Owner {
   TaskLog log_;
 
   std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
-  std::vector<ClassQueue*> all_queues_;  // of tasks and of actors
+  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
   std::vector<Lane*> free_lanes_;

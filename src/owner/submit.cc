@@ -98,8 +98,8 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
     all_queues_.push_back(queue.get());
   }
   if (options.timeout.count() > 0) queue->timed = true;
-  Plan* made = known != plans->end() ? known->second.get()
-                                     : plans->emplace(std::move(key), std::move(plan)).first->second.get();
+  Plan* made =
+      known != plans->end() ? known->second.get() : plans->emplace(std::move(key), std::move(plan)).first->second.get();
   made->queue = queue.get();
   made->session.store(session_, std::memory_order_release);
   return made;

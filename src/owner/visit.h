@@ -24,7 +24,7 @@ class Visit {
   [[nodiscard]] Owner* owner() const { return owner_; }
 
   static void Open(Owner* owner);
-  static void Close();             // who visits from now on finds nobody
+  static void Close();  // who visits from now on finds nobody
   static bool IsOpen();
   static bool AnybodyElse();       // is inside: threads other than the caller's
   static void WaitForEverybody();  // else to leave

@@ -26,8 +26,8 @@ struct alignas(128) Doorbell {
   static constexpr std::uint32_t kBusy = 1;
   static constexpr std::uint32_t kWaiting = 2;  // a task sleeping in Get
 
-  std::atomic<std::uint32_t> sleeping;   // somebody prepared to sleep since the last ring
-  std::atomic<std::uint32_t> rings;      // counts those that woke somebody: what sleepers wait to see changed
+  std::atomic<std::uint32_t> sleeping;  // somebody prepared to sleep since the last ring
+  std::atomic<std::uint32_t> rings;     // counts those that woke somebody: what sleepers wait to see changed
   std::atomic<std::uint32_t> flags;
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> spinning;   // holds a spin token; the daemon takes it back after a crash
