@@ -294,7 +294,9 @@ void Leave(Driver& driver, bool at_exit) {
     driver.owner.reset();
   }
   Reap(driver.daemon);
-  if (driver.owner != nullptr) static_cast<void>(driver.owner.release());
+  // At exit with a thread still inside: never freed, since that thread may look at it until the process is gone.
+  if (driver.owner != nullptr) [[maybe_unused]]
+    const owner::Owner* left = driver.owner.release();
 }
 
 void End(bool at_exit) {
