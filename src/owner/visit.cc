@@ -22,6 +22,9 @@ struct alignas(64) Slot {
 std::mutex g_mutex;  // guards the list and `taken`
 Slot* g_slots = nullptr;
 std::atomic<Owner*> g_open{nullptr};
+// When the library is loaded and there is one thread, this costs nothing; later it would wait for all cores (12 ms).
+// Forked workers inherit it.
+const bool g_registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 // A kernel without membarrier: then visitors pay.
 std::atomic<bool> g_fence{true};
 
@@ -62,8 +65,7 @@ Visit::Visit() : depth_(ThisDepth()) {
 }
 
 void Visit::Open(Owner* owner) {
-  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  g_fence.store(!registered, std::memory_order_relaxed);
+  g_fence.store(!g_registered, std::memory_order_relaxed);
   g_open.store(owner, std::memory_order_seq_cst);
 }
 
