@@ -404,5 +404,23 @@ TEST_F(Actors, ActorsCallEachOther) {
   EXPECT_EQ(a.Task(&Relay::Pass).Remote(2).Get(10s), 2);
 }
 
+TEST_F(Actors, AKilledActorNeverAnswersForTheNext) {
+  class Sum {
+   public:
+    explicit Sum(int start) : sum_(start) {}
+    int Add(int x) { return sum_ += x; }
+
+   private:
+    int sum_;
+  };
+  for (int round = 0; round < 50; ++round) {
+    auto sum = Actor<Sum>().Remote(1000 * round);
+    std::vector<Ref<int>> calls;
+    for (int i = 0; i < 20; ++i) calls.push_back(sum.Task(&Sum::Add).Remote(1));
+    EXPECT_EQ(calls[4].Get(60s), 1000 * round + 5);
+    if (round % 2 == 0) Kill(sum);  // with calls under way, and its memory is the next one's
+  }
+}
+
 }  // namespace
 }  // namespace manta::testing

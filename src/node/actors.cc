@@ -63,13 +63,20 @@ void Actors::Failed(Peer& peer, const wire::ActorFailed& message) {
 
 void Actors::Attach(Peer& peer, const wire::AttachActor& message) {
   const rules::ActorTable::Actor* actor = table_.Get(message.actor);
-  if (actor == nullptr) {
-    peer.connection->Send(wire::ActorState{
-        message.actor, wire::ActorPhase::kDead, kNoProcess,
-        Failure{Code::kActorDied,
-                Cat("actor ", ToString(message.actor), " is not known here: it ended, and nobody had a handle to it"),
-                {},
-                {}}});
+  if (actor == nullptr || actor->phase == rules::ActorPhase::kDead) {
+    const Failure unknown{
+        Code::kActorDied,
+        Cat("actor ", ToString(message.actor), " is not known here: it ended, and nobody had a handle"),
+        {},
+        {}};
+    peer.connection->Send(wire::ActorState{message.actor, wire::ActorPhase::kDead, kNoProcess,
+                                           actor == nullptr ? unknown : actor->failure});
+    const auto it = records_.find(message.actor);
+    if (it == records_.end() || it->second.worker == nullptr) {
+      peer.connection->Send(wire::ActorState{message.actor, wire::ActorPhase::kGone, kNoProcess, {}});
+    } else {
+      it->second.watchers.insert(peer.process);
+    }
     return;
   }
   if (!shm::Arena::Valid(message.queue, 8) || !shm::Arena::Valid(message.lane, 8)) {
@@ -78,10 +85,6 @@ void Actors::Attach(Peer& peer, const wire::AttachActor& message) {
   }
   Record& record = records_[message.actor];
   record.watchers.insert(peer.process);
-  if (actor->phase == rules::ActorPhase::kDead) {
-    peer.connection->Send(wire::ActorState{message.actor, wire::ActorPhase::kDead, kNoProcess, actor->failure});
-    return;
-  }
   const Caller at{message.queue, message.lane};
   record.callers[peer.process] = at;
   if (actor->phase != rules::ActorPhase::kAlive || record.worker == nullptr) return;  // introduced when it is ready
@@ -117,6 +120,8 @@ void Actors::WorkerDied(Worker& worker, const Failure& failure) {
   it->second.worker = nullptr;
   it->second.lease = 0;
   it->second.callers.clear();
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
   ActorActions actions;
   table_.WorkerDied(actor, failure, &actions);
   Perform(actions);
@@ -198,6 +203,13 @@ void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify
   record.callers.clear();
   record.spec = {};
   directory_.Empty(actor);
+  if (record.worker == nullptr) TellGone(actor, record);
+}
+
+void Actors::TellGone(const Id& actor, const Record& record) {
+  for (const ProcessId watcher : record.watchers) {
+    peers_.Send(watcher, wire::ActorState{actor, wire::ActorPhase::kGone, kNoProcess, {}});
+  }
 }
 
 void Actors::Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {

@@ -66,6 +66,7 @@ class Actors {
   void Place(const Id& actor, Worker* worker, const Status& why);
   void Introduce(const Record& record, ProcessId caller, const Caller& at);
   void Notify(const Id& actor, Record& record, const rules::Notify& notify);
+  void TellGone(const Id& actor, const Record& record);
   void ReturnLease(Record& record);
   // Forgets what the table has forgotten.
   void Tidy(const Id& actor);

@@ -86,6 +86,7 @@ class Daemon {
   void OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message);
   void Restore(Peer& peer, std::uint64_t call, const wire::Restore& message);
   void KillWorker(Peer& peer, const wire::KillWorker& message);
+  void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
 
   // jobs.cc: how a job ends

@@ -146,6 +146,20 @@ TEST_F(LeasesTest, AnOwnerCanHaveItsWorkerKilledAndSaysWhy) {
   EXPECT_EQ(lost->failure.message, "took too long");
 }
 
+TEST_F(LeasesTest, AWorkerThatRunsAnotherCallIsSpared) {
+  Start(1);
+  const auto driver = Driver();
+  driver->Send(Ask(1, 1, fixture::kBusy));
+  const auto granted = driver->Await<wire::LeaseGranted>();
+  ASSERT_TRUE(granted.has_value());
+  const Failure failure{Code::kCancelled, "cancelled", {}, {}};
+  driver->Send(wire::KillWorker{granted->worker, false, failure, /*token=*/77});
+  driver->Settle();
+  EXPECT_FALSE(driver->Has(wire::Kind::kLeaseLost));
+  driver->Send(wire::KillWorker{granted->worker, false, failure});
+  EXPECT_TRUE(driver->Await<wire::LeaseLost>().has_value());
+}
+
 TEST_F(LeasesTest, AStrangersWorkerCannotBeKilled) {
   Start(2);
   const auto driver = Driver(1);

@@ -18,6 +18,8 @@ void On(Peer& peer, const wire::Frame& frame, const Handle& handle) {
 }
 
 constexpr std::int64_t kStackUs = 200'000;  // for a worker to print its stack
+constexpr std::int64_t kKillAgainUs = 1'000;
+constexpr int kKillTries = 20;
 
 }  // namespace
 
@@ -140,12 +142,23 @@ void Daemon::KillWorker(Peer& peer, const wire::KillWorker& message) {
   Worker* worker = pool_.FindByProcess(message.worker);
   if (worker == nullptr || worker->job != peer.job) return;
   if (worker->actor.empty() && leases_.OwnerOf(*worker) != peer.process) return;  // serves somebody else by now
-  if (!message.stack) return pool_.Kill(*worker, message.failure);
-  if (worker->kill_failure.ok()) worker->kill_failure = message.failure;
+  if (!message.stack) return KillInCall(peer.process, message, 0);
   pool_.Signal(*worker, SIGQUIT);
-  loop_->After(kStackUs, [this, process = message.worker, failure = message.failure] {
-    if (Worker* late = pool_.FindByProcess(process); late != nullptr) pool_.Kill(*late, failure);
-  });
+  loop_->After(kStackUs, [this, owner = peer.process, message] { KillInCall(owner, message, 0); });
+}
+
+// Stops the worker to see whether it still runs the call, so that no other one dies in its place.
+void Daemon::KillInCall(ProcessId owner, const wire::KillWorker& message, int tries) {
+  Worker* worker = pool_.FindByProcess(message.worker);
+  if (worker == nullptr || (worker->actor.empty() && leases_.OwnerOf(*worker) != owner)) return;
+  if (message.token == 0) return pool_.Kill(*worker, message.failure);
+  if (!pool_.Stop(*worker)) return;
+  const std::uint64_t current = area_.bell(message.worker).current.load(std::memory_order_acquire);
+  if (current == message.token) return pool_.Kill(*worker, message.failure);
+  pool_.Signal(*worker, SIGCONT);
+  // It has claimed the call and may be about to begin.
+  if (current != 0 || tries >= kKillTries) return;
+  loop_->After(kKillAgainUs, [this, owner, message, tries] { KillInCall(owner, message, tries + 1); });
 }
 
 void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {

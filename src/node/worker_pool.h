@@ -100,6 +100,9 @@ class WorkerPool {
   void Leave(Worker& worker);
   // The first failure given is the one that `died` tells.
   void Kill(Worker& worker, const Failure& failure);
+  // Stops it (SIGSTOP) and waits until it stands still. False: it is gone, or does not within milliseconds (and goes
+  // on).
+  bool Stop(const Worker& worker) const;
   void Signal(const Worker& worker, int number) const;
 
   [[nodiscard]] Worker* FindByProcess(ProcessId process) const;

@@ -201,6 +201,7 @@ void Owner::OnActorState(const wire::ActorState& state) {
   const auto it = actors_.find(state.actor);
   if (it == actors_.end()) return;
   ActorEntry* actor = it->second;
+  if (state.phase == wire::ActorPhase::kGone) return ForgetActor(actor);
   if (actor->phase == wire::ActorPhase::kDead) return;
   actor->phase = state.phase;
   if (state.phase == wire::ActorPhase::kRestarting) {
@@ -252,29 +253,34 @@ void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
   static_cast<void>(AttachActor(actor));
 }
 
-// Dead for good.
+// Dead for good. Its process may live on for a moment, and look at the queue: that stays until kGone.
 void Owner::FailActor(ActorEntry* actor) {
-  if (actor->lane != nullptr) ReadLane(*actor->lane);
-  if (actor->queue != nullptr) {
-    ClassQueue* queue = actor->queue.get();
-    std::vector<Entry*> calls;
-    table_.ForEach([&](Entry* entry) {
-      if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == queue && !entry->done()) {
-        calls.push_back(entry);
-      }
-    });
-    actor->refs.fetch_add(1, std::memory_order_relaxed);
-    for (Entry* entry : calls) FailCall(entry, actor->failure);
-    actor->order.clear();
-    queue->backlog.clear();
-    queue->away.clear();
-    std::erase(all_queues_, queue);
-    if (queue->offset != 0) chunks_.Free(queue->offset, sizeof(shm::QueueMemory));
-    if (actor->lane != nullptr) ReleaseLane(actor->lane);
-    actor->lane = nullptr;
-    actor->queue.reset();
-    UnrefActor(actor);  // may end it
-  } else if (actor->refs.load() == 0) {
+  ClassQueue* queue = actor->queue.get();
+  if (queue == nullptr) return;
+  if (actor->lane != nullptr) {
+    ReadLane(*actor->lane);
+    actor->lane->active = false;
+  }
+  std::vector<Entry*> calls;
+  table_.ForEach([&](Entry* entry) {
+    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == queue && !entry->done()) {
+      calls.push_back(entry);
+    }
+  });
+  for (Entry* entry : calls) FailCall(entry, actor->failure);
+  actor->order.clear();
+  queue->backlog.clear();
+  queue->away.clear();
+  std::erase(all_queues_, queue);
+}
+
+void Owner::ForgetActor(ActorEntry* actor) {
+  if (actor->queue != nullptr && actor->queue->offset != 0) {
+    chunks_.Free(actor->queue->offset, sizeof(shm::QueueMemory));
+  }
+  if (actor->lane != nullptr) ReleaseLane(std::exchange(actor->lane, nullptr));
+  actor->queue.reset();
+  if (actor->refs.load() == 0) {
     actors_.erase(actor->id);
     delete actor;
   }

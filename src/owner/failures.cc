@@ -196,6 +196,7 @@ void Owner::Cancel(Entry* entry, bool force) {
         wire::KillWorker message;
         message.worker = lane.reader.memory().worker.load(std::memory_order_relaxed);
         message.failure = Failure{Code::kCancelled, "cancelled by force", {}, {}};
+        message.token = shm::TaskToken(entry->index, entry->generation);
         static_cast<void>(link().Send(message));
       }
     }
@@ -220,6 +221,7 @@ void Owner::CheckTimeouts(std::int64_t now_us) {
     wire::KillWorker message;
     message.worker = memory.worker.load(std::memory_order_relaxed);
     message.stack = true;
+    if (lane->queue->actor == nullptr || lane->queue->actor->options.concurrency == 1) message.token = token;
     message.failure = Failure{Code::kTimedOut,
                               Cat("it ran for ", (now_us - started) / 1000, " ms, over its timeout of ", limit / 1000,
                                   " ms, and was stopped; raise SetTimeout, or look at the stack it printed"),

@@ -216,6 +216,7 @@ class Owner {
   Status AttachActor(ActorEntry* actor);
   void OnActorState(const wire::ActorState& state);
   void FailActor(ActorEntry* actor);
+  void ForgetActor(ActorEntry* actor);
   void Unref(Entry* entry);  // drops a count with the mutex held
   void UnrefActor(ActorEntry* actor);
   void DisposeLocked(Entry* entry);

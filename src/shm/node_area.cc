@@ -81,6 +81,7 @@ void NodeArea::Reset(ProcessId process) {
   bell.sleeping.store(0);
   bell.flags.store(0);
   bell.state.store(Doorbell::kIdle);
+  bell.current.store(0);
   bell.submitted.store(0);
   bell.completed.store(0);
   bell.ran.store(0);

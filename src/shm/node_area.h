@@ -35,6 +35,7 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint64_t> completed;  // and those of them that came to an end
   std::atomic<std::uint64_t> ran;        // tasks this process has run, ever
   std::atomic<std::int32_t> core;        // where it went to sleep
+  std::atomic<std::uint64_t> current;    // TaskToken of the leased call or serial actor's call that it runs; 0: none
 
   // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
   // this very core, most likely; whoever goes on to spin here keeps it from running.

@@ -200,6 +200,8 @@ struct KillWorker {
   ProcessId worker = kNoProcess;
   bool stack = false;
   Failure failure;  // what LeaseLost (or ActorState) shall say
+  std::uint64_t token =
+      0;  // only while it runs this call (shm::TaskToken): the next one is innocent. 0: whatever it does
 };
 
 // ---- actors ----
@@ -269,7 +271,9 @@ struct ActorCaller {
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
 };
-enum class ActorPhase : std::uint8_t { kStarting = 0, kAlive = 1, kRestarting = 2, kDead = 3 };
+// kDead: no call will be answered any more. kGone follows when its process has ended, too: only then does nobody look
+// at the callers' queues and lanes any more.
+enum class ActorPhase : std::uint8_t { kStarting = 0, kAlive = 1, kRestarting = 2, kDead = 3, kGone = 4 };
 // N -> P, to every process that created or attached, at each change; at once upon AttachActor if dead.
 struct ActorState {
   static constexpr Kind kKind = Kind::kActorState;

@@ -206,11 +206,15 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
   }
   if (actor_ != nullptr) self = actor_->self;
-  if (served_ != nullptr) owner_.BeginBorrowing();
+  if (served_ != nullptr) {
+    owner_.bell().current.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_relaxed);
+    owner_.BeginBorrowing();
+  }
   bool retryable = false;
   const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
   if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
   if (failure != nullptr) ReplyFailure(*failure, retryable);
+  if (served_ != nullptr) owner_.bell().current.store(0, std::memory_order_release);
 }
 
 Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
