@@ -215,6 +215,19 @@ TEST_F(Options, ATaskThatOverrunsItsTimeoutIsKilledAndSaysSo) {
   EXPECT_THAT(text, ::testing::HasSubstr("50 ms"));
 }
 
+TEST_F(Options, ATimeoutIsKeptByATaskThatCannotBeStoppedAtOnce) {
+  auto deaf = [] {
+    // The parent waits in the kernel, deaf to all signals but SIGKILL, until the child of vfork() ends.
+    if (vfork() == 0) {
+      usleep(500'000);
+      _exit(0);
+    }
+    for (;;) std::this_thread::sleep_for(1s);
+  };
+  Ref<void> ref = Task(deaf).SetName("deaf").SetTimeout(50ms).SetRetries(0).Remote();
+  EXPECT_THAT(MessageOf<TimeoutError>([&] { ref.Get(40s); }), ::testing::HasSubstr("its timeout of 50 ms"));
+}
+
 TEST_F(Options, ATaskWithinItsTimeoutIsLeftAlone) { EXPECT_GT(Task(Work).SetTimeout(30s).Remote(1).Get().end, 0); }
 
 TEST_F(Options, AmongWaitingTasksTheHigherPriorityGoesFirst) {

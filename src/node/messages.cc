@@ -147,12 +147,17 @@ void Daemon::KillWorker(Peer& peer, const wire::KillWorker& message) {
   loop_->After(kStackUs, [this, owner = peer.process, message] { KillInCall(owner, message, 0); });
 }
 
-// Stops the worker to see whether it still runs the call, so that no other one dies in its place.
+// Stops the worker to see whether it still runs the call, so that no other one dies in its place. How long the stop
+// takes is the machine's to say: the loop goes on meanwhile, and looks again.
 void Daemon::KillInCall(ProcessId owner, const wire::KillWorker& message, int tries) {
   Worker* worker = pool_.FindByProcess(message.worker);
-  if (worker == nullptr || (worker->actor.empty() && leases_.OwnerOf(*worker) != owner)) return;
+  if (worker == nullptr) return;
+  if (worker->actor.empty() && leases_.OwnerOf(*worker) != owner) return pool_.Signal(*worker, SIGCONT);
   if (message.token == 0) return pool_.Kill(*worker, message.failure);
-  if (!pool_.Stop(*worker)) return;
+  if (!pool_.Stop(*worker)) {
+    loop_->After(kKillAgainUs, [this, owner, message, tries] { KillInCall(owner, message, tries); });
+    return;
+  }
   const std::uint64_t current = area_.bell(message.worker).current.load(std::memory_order_acquire);
   if (current == message.token) return pool_.Kill(*worker, message.failure);
   pool_.Signal(*worker, SIGCONT);

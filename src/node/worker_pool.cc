@@ -135,21 +135,15 @@ void WorkerPool::Kill(Worker& worker, const Failure& failure) {
 }
 
 bool WorkerPool::Stop(const Worker& worker) const {
-  constexpr std::int64_t kPatienceUs = 5000;
   Signal(worker, SIGSTOP);
-  const std::string path = Cat("/proc/", worker.pid, "/stat");
-  const std::int64_t until = base::NowMicros() + kPatienceUs;
-  do {
-    const base::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    char text[512];
-    const ssize_t size = file.valid() ? read(file.get(), text, sizeof text) : 0;
-    const std::string_view stat(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-    const std::size_t name_end = stat.rfind(')');
-    if (name_end == std::string_view::npos || name_end + 2 >= stat.size()) return false;
-    if (stat[name_end + 2] == 'T') return true;
-  } while (base::NowMicros() < until);
-  Signal(worker, SIGCONT);
-  return false;
+  const base::Fd file(open(Cat("/proc/", worker.pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[512];
+  const ssize_t size = file.valid() ? read(file.get(), text, sizeof text) : 0;
+  const std::string_view stat(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos || name_end + 2 >= stat.size()) return false;
+  const char state = stat[name_end + 2];
+  return state == 'T' || state == 't';  // 't': a debugger holds it
 }
 
 void WorkerPool::Signal(const Worker& worker, int number) const {

@@ -100,8 +100,8 @@ class WorkerPool {
   void Leave(Worker& worker);
   // The first failure given is the one that `died` tells.
   void Kill(Worker& worker, const Failure& failure);
-  // Stops it (SIGSTOP) and waits until it stands still. False: it is gone, or does not within milliseconds (and goes
-  // on).
+  // Tells it to stop (SIGSTOP), and whether it stands still already. If not, ask again: a process that waits for a
+  // core, or in the kernel, stops when it comes out. Undone by SIGCONT, also before it has stopped.
   bool Stop(const Worker& worker) const;
   void Signal(const Worker& worker, int number) const;
 
