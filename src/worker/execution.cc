@@ -182,6 +182,7 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   std::unique_ptr<Failure> failure;
   try {
     trampoline(*this);
+    FlushOutput();  // before the answer: with it the job may end, and this process be killed
     if (open_) FinishReturn(true);
   } catch (...) {
     failure = Caught(retryable);
