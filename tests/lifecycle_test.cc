@@ -193,6 +193,7 @@ class EndOfTheDriver : public ::testing::TestWithParam<End> {};
 
 TEST_P(EndOfTheDriver, LeavesNoProcessNoSocketAndNoFile) {
   const Folder folder;
+  if (GetParam().signal != 0) CrashesAreIntended();
   Child driver("victim", {GetParam().how}, {"TMPDIR=" + folder.path()});
   ASSERT_TRUE(driver.Says("ready")) << driver.Err();
   std::set<pid_t> pids{driver.pid()};

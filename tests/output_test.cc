@@ -100,6 +100,7 @@ TEST(Output, AVeryLongLineArrivesInPiecesWithNothingLost) {
 }
 
 TEST(Output, TheLastWordsOfACrashedWorkerArrive) {
+  CrashesAreIntended();
   Child program("chatty", {"die"});
   ASSERT_EQ(program.Finish(), 0);
   EXPECT_EQ(PrefixesOf(program.Out(), "famous last words").size(), 1U) << program.Out();

@@ -38,6 +38,15 @@ inline constexpr bool kSanitized = false;
 #endif
 inline constexpr int kSlow = kSanitized ? 10 : 1;
 
+// For programs started from now on: a crash ends the process by its signal and is not for a sanitizer to report, which
+// would fail the test (scripts/leftovers).
+inline void CrashesAreIntended() {
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+    const char* before = std::getenv(name);
+    setenv(name, (std::string(before == nullptr ? "" : before) + ":handle_segv=0:handle_abort=0").c_str(), 1);
+  }
+}
+
 // Looks every few milliseconds whether `done`; false when the time is up.
 inline bool Eventually(const std::function<bool()>& done, std::chrono::milliseconds limit = 5s) {
   const auto end = Clock::now() + limit * kSlow;
