@@ -182,6 +182,9 @@ std::string RunLimited(const std::string& what, int most) {
 }
 
 TEST(TooFew, FileDescriptorsForInitSayHowManyAndWhatToDo) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "UBSan opens a pipe to look at an object's type, and without a descriptor for it reports the object";
+#endif
   for (int most : {4, 6, 8}) {
     const std::string out = RunLimited("descriptors", most);
     EXPECT_THAT(out, AllOf(HasSubstr("error"), HasSubstr("ulimit -n")));
