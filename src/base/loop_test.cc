@@ -107,9 +107,10 @@ TEST_F(LoopTest, ARepeatingTimerCanCancelItself) {
   int calls = 0;
   Loop::TimerId timer = 0;
   timer = loop_->Every(500, [&] {
-    if (++calls == 3) loop_->Cancel(timer);
+    if (++calls != 3) return;
+    loop_->Cancel(timer);
+    loop_->After(5000, [&] { loop_->Stop(); });
   });
-  loop_->After(20000, [&] { loop_->Stop(); });
   loop_->Run();
   EXPECT_EQ(calls, 3);
 }
