@@ -64,7 +64,10 @@ int main(int, char** argv) {
   if (how == "quick_exit") std::quick_exit(7);
   if (how == "throw") throw std::runtime_error("nobody catches this");
   if (how == "abort") std::abort();
-  if (how == "int") raise(SIGINT);
+  if (how == "int") {
+    signal(SIGINT, SIG_DFL);  // ignored in what a shell starts in the background
+    raise(SIGINT);
+  }
   if (how == "kill") raise(SIGKILL);
   if (how == "wait") pause();
   return 0;
