@@ -109,6 +109,27 @@ TEST_F(Options, ATaskSeesTheGpusItWasGiven) {
   EXPECT_TRUE(no_ids.Get().empty());
 }
 
+class OptionsOnOneCpu : public Options {
+ protected:
+  [[nodiscard]] Config MakeConfig() const override {
+    Config config = Options::MakeConfig();
+    config.cpus = 1;
+    return config;
+  }
+};
+
+TEST_F(OptionsOnOneCpu, AWorkerForgetsTheGpusOfItsLastTask) {
+  auto see = [] {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return std::string(visible == nullptr ? "unset" : visible);
+  };
+  const std::string before = see();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Task(see).SetGpus(2).Remote().Get(), "0,1");
+    EXPECT_EQ(Task(see).Remote().Get(), before);
+  }
+}
+
 TEST_F(Options, TwoTasksAtOnceNeverHaveTheSameGpu) {
   struct Use {
     Span span;

@@ -221,11 +221,22 @@ void Worker::AddCaller(wire::Frame& frame) {
 }
 
 void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
+  constexpr const char* kVariable = "CUDA_VISIBLE_DEVICES";
   gpus_ = gpus;
-  if (!with) return;
-  std::string list;
-  for (const std::uint32_t gpu : gpus) list += (list.empty() ? "" : ",") + std::to_string(gpu);
-  setenv("CUDA_VISIBLE_DEVICES", list.c_str(), 1);
+  if (with && !shows_gpus_) {
+    const char* text = std::getenv(kVariable);
+    users_gpus_ = text == nullptr ? std::nullopt : std::optional<std::string>(text);
+  }
+  if (with) {
+    std::string list;
+    for (const std::uint32_t gpu : gpus) list += (list.empty() ? "" : ",") + std::to_string(gpu);
+    setenv(kVariable, list.c_str(), 1);
+  } else if (shows_gpus_ && users_gpus_.has_value()) {
+    setenv(kVariable, users_gpus_->c_str(), 1);
+  } else if (shows_gpus_) {
+    unsetenv(kVariable);
+  }
+  shows_gpus_ = with;
 }
 
 void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -67,6 +68,8 @@ class Worker final : public owner::InPlaceRunner {
   std::size_t turn_ = 0;
   std::unordered_map<ProcessId, std::shared_ptr<shm::Arena>> arenas_;
   std::vector<std::uint32_t> gpus_;
+  bool shows_gpus_ = false;                // CUDA_VISIBLE_DEVICES is of the last lease
+  std::optional<std::string> users_gpus_;  // what it was before, to be so again for tasks without GPUs
   std::uint64_t ran_ = 0;
 
   std::unique_ptr<ActorSelf> actor_;
