@@ -187,8 +187,9 @@ class Owner {
   Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);
   // The call's entries; it keeps what `scope` counted.
   Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out);
-  // Sends a new call on its way, or parks it until its arguments are there.
-  void Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
+  // Sends a new call on its way, or parks it until its arguments are there. True: it also read answers, of which the
+  // waiters must hear (NotifyWaiters) once the mutex is free.
+  [[nodiscard]] bool Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
                             internal::Arguments& arguments);
   // Writes header, name and arguments into the log and pushes the call.
   Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
