@@ -213,6 +213,12 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     if (deadline_us >= 0 && now >= deadline_us) break;
     if (leader_) {
       followers_.fetch_add(1, std::memory_order_seq_cst);
+      // Entries become ready under the mutex, and then NotifyWaiters looks for followers. Having been inside since we
+      // counted ourselves, we see what was made ready before; whoever makes it later sees us. Without it, a
+      // processor may look for followers before others can see the entry ready (x86 does not, for the unlocking).
+      {
+        const Lock seen(mutex_);
+      }
       if (!done()) {
         const std::int64_t look = 10 * setup_.pace.look_us;
         const std::int64_t wait = deadline_us < 0 ? look : std::min(deadline_us - now, look);
