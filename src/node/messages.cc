@@ -20,6 +20,7 @@ void On(Peer& peer, const wire::Frame& frame, const Handle& handle) {
 constexpr std::int64_t kStackUs = 200'000;  // for a worker to print its stack
 constexpr std::int64_t kKillAgainUs = 1'000;
 constexpr int kKillTries = 20;
+constexpr std::int64_t kStopAgainUs = 20'000;
 
 }  // namespace
 
@@ -152,7 +153,10 @@ void Daemon::KillInCall(ProcessId owner, const wire::KillWorker& message, int tr
   Worker* worker = pool_.FindByProcess(message.worker);
   if (worker == nullptr || (worker->actor.empty() && leases_.OwnerOf(*worker) != owner)) return;
   if (message.token == 0) return pool_.Kill(*worker, message.failure);
-  if (!pool_.Stop(*worker)) return;
+  if (!pool_.Stop(*worker)) {  // on a busy machine its turn may not come for long
+    loop_->After(kStopAgainUs, [this, owner, message, tries] { KillInCall(owner, message, tries); });
+    return;
+  }
   const std::uint64_t current = area_.bell(message.worker).current.load(std::memory_order_acquire);
   if (current == message.token) return pool_.Kill(*worker, message.failure);
   pool_.Signal(*worker, SIGCONT);
