@@ -65,10 +65,12 @@ class StoreProtocol : public ::testing::Test {
 // The lender writes objects and frees each soon after, half of them by itself and half through the keeper, while others
 // open whatever they heard of last.
 TEST_F(StoreProtocol, BytesAreUsedAgainOnlyWhenTheLastReaderHasLetGo) {
-  constexpr std::uint64_t kObjects = 20'000;
+  constexpr std::uint64_t kObjects = 5'000;
+  constexpr std::uint64_t kMost = 1'000'000;
+  constexpr std::uint64_t kReads = 1'000;
   std::array<Board, 3> boards;
   std::array<std::atomic<std::uint64_t>, 4> shown{};
-  std::vector<std::atomic<std::uint64_t>> told(kObjects + 1);  // what the keeper shall free
+  std::vector<std::atomic<std::uint64_t>> told(kMost + 5);  // what the keeper shall free
   std::atomic<std::uint64_t> reads{0};
   std::atomic<bool> done{false};
   const auto pinned = [&](std::uint32_t row) {
@@ -135,7 +137,8 @@ TEST_F(StoreProtocol, BytesAreUsedAgainOnlyWhenTheLastReaderHasLetGo) {
     }
     told[tell++].store(name, std::memory_order_release);
   };
-  for (std::uint64_t n = 1; n <= kObjects;) {
+  // Until the readers had their share too, however the scheduler treats them.
+  for (std::uint64_t n = 1; n <= kObjects || (reads.load(std::memory_order_relaxed) < kReads && n < kMost);) {
     allocator.TakeFreed(table_);
     const std::uint64_t name = Put(&allocator, n, 64 + random() % 4000, [] {});
     if (name == 0) {  // the keeper waits for readers
@@ -152,14 +155,14 @@ TEST_F(StoreProtocol, BytesAreUsedAgainOnlyWhenTheLastReaderHasLetGo) {
   for (std::thread& thread : threads) thread.join();
   allocator.TakeFreed(table_);
   EXPECT_EQ(allocator.live(), 0U);
-  EXPECT_GT(reads.load(), 1000U);
+  EXPECT_GE(reads.load(), kReads);
 }
 
 // The keeper takes the segment from one lender and gives it to the next, whenever nobody is inside; what a lender left
 // there, the next one must not write over.
 TEST_F(StoreProtocol, ASegmentThatChangesHandsIsNeverTwoLenders) {
   constexpr ProcessId kLenders = 3;
-  constexpr std::uint64_t kLoans = 1500;
+  constexpr std::uint64_t kLoans = 400;
   std::atomic<std::uint64_t>& gate = table_.header().gate;
   std::mutex keeper;  // the daemon is one thread
   std::atomic<bool> done{false};
