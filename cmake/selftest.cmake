@@ -19,10 +19,15 @@ endif()
 # Each example, alone, against an installed package. A sanitized library would need sanitized programs: there the ones of
 # this tree are run.
 get_property(examples GLOBAL PROPERTY MANTA_EXAMPLES)
+if(MANTA_REPORTS)
+  add_test(NAME scripts.reports
+    COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/reports selftest $<TARGET_FILE:racer>)
+  set_tests_properties(scripts.reports PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
+endif()
 if(MANTA_SANITIZE)
   foreach(example ${examples})
-    add_test(NAME example.${example} COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout 200 --
-      ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${example})
+    add_test(NAME example.${example} COMMAND ${MANTA_REPORTS} ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run
+      --timeout 200 -- ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${example})
     set_tests_properties(example.${example} PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
     if(example STREQUAL errors)  # it shows a crash: no finding
       set_tests_properties(example.${example} PROPERTIES

@@ -44,7 +44,7 @@ int MostAtOnce(const std::vector<Span>& spans) {
 }
 
 template <typename Caller>
-int MostAtOnce(Caller caller, int tasks, int milliseconds = 20) {
+int MostAtOnce(Caller caller, int tasks, int milliseconds = 20 * kSlow) {
   std::vector<Ref<Span>> refs;
   for (int i = 0; i < tasks; ++i) refs.push_back(caller.Remote(milliseconds));
   return MostAtOnce(Get(refs));

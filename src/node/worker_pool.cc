@@ -85,6 +85,11 @@ void WorkerPool::Release(Worker& worker) {
   worker.lease = 0;
   worker.actor = {};
   if (worker.state != Worker::State::kTaken) return;  // it leaves, or is gone
+  if (worker.orphan) {                                // the kernel's signal is on its way
+    worker.state = Worker::State::kLeaving;
+    Signal(worker, SIGKILL);
+    return;
+  }
   if (Job* job = FindJob(worker.job); job != nullptr) Hand(*job, worker);
 }
 
@@ -341,6 +346,7 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
           Failure{Code::kWorkerCrashed, Cat("worker ", worker->pid, " died with ", why.message()), {}, {}};
     }
     worker->orphan = true;
+    if (worker->state == Worker::State::kIdle) Kill(*worker, worker->kill_failure);  // nobody shall get it any more
     if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) Finish(*worker);
   }
   job->retrying = false;

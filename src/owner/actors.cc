@@ -156,7 +156,7 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   header.id = NextId();
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!lost_.ok()) return Status(lost_.code, lost_.message);
   if (!actor->attached && !actor->killed && actor->phase != wire::ActorPhase::kDead) {
     if (Status s = AttachActor(actor); !s.ok()) return s;
@@ -181,7 +181,9 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   actor->refs.fetch_add(1, std::memory_order_relaxed);  // until the call is over
   // Usually nothing is held back, and an ordered call goes straight into the ring.
   if (actor->options.ordered && (!arguments.holes.empty() || !actor->order.empty())) actor->order.push_back(entry);
-  Launch(entry, header, name, arguments);
+  const bool read = Launch(entry, header, name, arguments);
+  lock.unlock();
+  if (read) NotifyWaiters();
   return {};
 }
 

@@ -68,6 +68,12 @@ class Owner {
   using Lock = std::unique_lock<base::SpinMutex>;
 
  public:
+  // How often threads look for themselves, in µs. It is a second line of defence: whoever waits is told, and a test
+  // that makes these very long shows it.
+  struct Pace {
+    std::int64_t look_us = 100'000;  // a sleeper; ten times that, if another one listens for it
+    std::int64_t tick_us = 1000;     // the background thread while calls are unfinished, give or take
+  };
   struct Setup {
     std::shared_ptr<DaemonLink> link;
     std::shared_ptr<shm::Arena> arena;
@@ -77,6 +83,7 @@ class Owner {
     std::string space;
     InPlaceRunner* runner = nullptr;
     std::string (*function_name)(const void*) = nullptr;  // for messages
+    Pace pace = {};
   };
   // Outlives the owner as long as somebody looks at a stored value or writes one.
   struct StoreHold {
@@ -180,8 +187,10 @@ class Owner {
   Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);
   // The call's entries; it keeps what `scope` counted.
   Entry* NewCall(const shm::SpecHeader& header, const Plan* plan, internal::RefScope& scope, Entry** out);
-  // Sends a new call on its way, or parks it until its arguments are there.
-  void Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
+  // Sends a new call on its way, or parks it until its arguments are there. True: it also read answers, of which the
+  // waiters must hear (NotifyWaiters) once the mutex is free.
+  [[nodiscard]] bool Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
+                            internal::Arguments& arguments);
   // Writes header, name and arguments into the log and pushes the call.
   Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
   void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);

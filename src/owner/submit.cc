@@ -176,17 +176,21 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
   header.id = NextId();
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
-  const Lock lock(mutex_);
-  if (!lost_.ok()) return Status(lost_.code, lost_.message);
-  ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
-  if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
-  Entry* entry = NewCall(header, plan, scope, out);
-  entry->queue = queue;
-  Launch(entry, header, name, arguments);
+  bool read = false;
+  {
+    const Lock lock(mutex_);
+    if (!lost_.ok()) return Status(lost_.code, lost_.message);
+    ClassQueue* queue = plan == nullptr ? plain_ : plan->queue;
+    if (!queue->refused.ok()) return Status(queue->refused.code, queue->refused.message);
+    Entry* entry = NewCall(header, plan, scope, out);
+    entry->queue = queue;
+    read = Launch(entry, header, name, arguments);
+  }
+  if (read) NotifyWaiters();
   return {};
 }
 
-void Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
+bool Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
   header.entry = entry->index;
   header.generation = entry->generation;
   if (arguments.holes.empty()) {
@@ -197,8 +201,9 @@ void Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
   }
   SettleDoomed();
   // Now and then look at the answers: the rings of the workers are not endless.
-  if ((submitted_ & 63) == 0) PumpLocked();
+  const bool read = (submitted_ & 63) == 0 && PumpLocked();
   if (background_idle_.load(std::memory_order_relaxed)) WakeBackground();
+  return read;
 }
 
 void Owner::WakeBackground() {

@@ -13,10 +13,6 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
-constexpr std::int64_t kLookUs = 100000;  // a sleeper looks for itself now and then, whatever it was told
-constexpr std::int64_t kShortTickUs = 250;
-constexpr std::int64_t kTickUs = 1000;
-constexpr std::int64_t kLongTickUs = 5000;
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -217,8 +213,15 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     if (deadline_us >= 0 && now >= deadline_us) break;
     if (leader_) {
       followers_.fetch_add(1, std::memory_order_seq_cst);
+      // Entries become ready under the mutex, and then NotifyWaiters looks for followers. Having been inside since we
+      // counted ourselves, we see what was made ready before; whoever makes it later sees us. Without it, a
+      // processor may look for followers before others can see the entry ready (x86 does not, for the unlocking).
+      {
+        const Lock seen(mutex_);
+      }
       if (!done()) {
-        const std::int64_t wait = deadline_us < 0 ? 1000000 : std::min<std::int64_t>(deadline_us - now, 1000000);
+        const std::int64_t look = 10 * setup_.pace.look_us;
+        const std::int64_t wait = deadline_us < 0 ? look : std::min(deadline_us - now, look);
         changed_.wait_for(lock, std::chrono::microseconds(wait));
       }
       followers_.fetch_sub(1, std::memory_order_seq_cst);
@@ -230,7 +233,8 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     Pump();
     const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
     if (!done() && !(in_place && RunInPlace(mine))) {
-      bell_->Sleep(ticket, deadline_us < 0 ? kLookUs : std::min(deadline_us - now, kLookUs));
+      const std::int64_t look = setup_.pace.look_us;
+      bell_->Sleep(ticket, deadline_us < 0 ? look : std::min(deadline_us - now, look));
       Pump();
     }
     lock.lock();
@@ -266,6 +270,9 @@ bool Owner::RunInPlace(std::span<Entry* const> mine) {
       std::memcpy(&bytes, log_.at(spec), 4);
     }
     setup_.runner->Run(log_.at(spec), bytes);
+    // No worker rings for it, and other threads may wait for it too.
+    bell_->Ring();
+    NotifyWaiters();
     return true;
   }
   return false;
@@ -302,7 +309,8 @@ bool Owner::Housekeep(std::int64_t now_us) {
 void Owner::Background() {
   pthread_setname_np(pthread_self(), "manta-owner");
   std::uint64_t seen = 0;
-  std::int64_t tick = kTickUs;
+  const std::int64_t normal = setup_.pace.tick_us;
+  std::int64_t tick = normal;
   int quiet = 0;
   std::unique_lock lock(background_mutex_);
   while (!stopping_.load()) {
@@ -326,8 +334,8 @@ void Owner::Background() {
     }
     const bool moved = read || pumped != seen;
     seen = pumped;
-    tick = moved ? kTickUs : std::min(tick * 2, kLongTickUs);
-    if (Housekeep(base::NowMicros())) tick = kShortTickUs;
+    tick = moved ? normal : std::min(tick * 2, 5 * normal);
+    if (Housekeep(base::NowMicros())) tick = normal / 4;
     {
       // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard(mutex_);

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "shm/mapping.h"
 
 namespace manta::shm {
@@ -56,6 +58,25 @@ TEST_F(OrderLogTest, WrapsAroundAndKeepsTheNewestRecords) {
   for (std::uint64_t i = 0; i < kAll; ++i) log.Append(Numbered(i));
   EXPECT_EQ(Seen().count.load(), kAll);
   for (std::uint64_t i = kAll - OrderMemory::kRecords; i < kAll; ++i) ASSERT_TRUE(Holds(i)) << i;
+}
+
+// In one mapping, so that ThreadSanitizer sees both sides: what is counted is complete, while the actor goes on.
+TEST_F(OrderLogTest, WhatIsCountedCanBeReadWhileTheActorGoesOn) {
+  OrderLog log(actor_.data());
+  const auto& seen = *reinterpret_cast<const OrderMemory*>(actor_.data());
+  std::thread actor([&] {
+    for (std::uint64_t i = 0; i < OrderMemory::kRecords; ++i) log.Append(Numbered(i));
+  });
+  bool same = true;
+  for (std::uint64_t next = 0; next < OrderMemory::kRecords;) {
+    for (const std::uint64_t count = seen.count.load(std::memory_order_acquire); next < count; ++next) {
+      const OrderRecord& record = seen.records[next];
+      const OrderRecord wanted = Numbered(next);
+      same &= record.call == wanted.call && record.digest == wanted.digest && record.failed == wanted.failed;
+    }
+  }
+  actor.join();
+  EXPECT_TRUE(same);
 }
 
 TEST_F(OrderLogTest, SurvivesItsProcess) {

@@ -2,10 +2,12 @@
 // processes.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shm/lane.h"
@@ -27,6 +29,7 @@ TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
   QueueOwner owner(storage->bytes);
   constexpr std::uint64_t kTasks = 200000;
   std::vector<std::atomic<int>> runs(kTasks + 1);
+  std::vector<std::uint64_t> specs(kTasks + 1);  // plain, as in the log: the claim alone makes them readable
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
   for (std::uint32_t lane = 1; lane <= 3; ++lane) {
@@ -35,9 +38,10 @@ TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
       QueueWorker::Task task;
       for (;;) {
         if (worker.TryClaim(&task)) {
-          runs[task.spec].fetch_add(1);
+          EXPECT_EQ(specs[task.spec], task.spec * 3);
+          runs[task.spec].fetch_add(1, std::memory_order_relaxed);
           worker.Done(task);
-        } else if (stop.load()) {
+        } else if (stop.load(std::memory_order_relaxed)) {
           return;
         } else {
           std::this_thread::yield();
@@ -49,6 +53,7 @@ TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
   for (std::uint64_t spec = 1; spec <= kTasks;) {
     std::uint64_t position = 0;
     QueueOwner::Displaced displaced;
+    specs[spec] = spec * 3;
     if (!owner.Push(spec, &position, &displaced)) {
       std::this_thread::yield();
       continue;
@@ -92,6 +97,62 @@ TEST(Queue, ALongTaskIsReportedDisplacedAndDoesNotBlockTheRing) {
   slow.Done(stuck);  // must not disturb the slot's new user
   QueueWorker::Task none;
   EXPECT_FALSE(quick.TryClaim(&none));
+}
+
+// Two workers have so much under way that the owner laps them: it writes over slots that they are about to mark done.
+TEST(Queue, TheOwnerKnowsWhoHasWhatWhenItWritesOverTheSlotsOfSlowWorkers) {
+  auto storage = std::make_unique<QueueStorage>();
+  QueueOwner owner(storage->bytes);
+  constexpr std::uint64_t kTasks = 20 * kQueueSlots;
+  std::vector<std::uint32_t> claimed_by(kTasks + 1);  // by whoever claimed it; the owner looks only in the end
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> workers;
+  for (std::uint32_t lane = 1; lane <= 4; ++lane) {
+    workers.emplace_back([&, lane] {
+      QueueWorker worker(storage->bytes, lane);
+      std::vector<QueueWorker::Task> open;
+      const std::size_t limit = lane <= 2 ? 200 : 0;
+      for (QueueWorker::Task task;;) {
+        if (worker.TryClaim(&task)) {
+          EXPECT_EQ(std::exchange(claimed_by[task.spec], lane), 0U);
+          open.push_back(task);
+        } else if (stop.load(std::memory_order_relaxed)) {
+          break;
+        } else {
+          std::this_thread::yield();
+        }
+        if (open.size() <= limit) continue;
+        worker.Done(open.front());
+        open.erase(open.begin());
+      }
+      for (const QueueWorker::Task& task : open) worker.Done(task);
+    });
+  }
+  std::vector<std::uint32_t> displaced_from(kTasks + 1);
+  for (std::uint64_t spec = 1; spec <= kTasks;) {
+    std::uint64_t position = 0;
+    QueueOwner::Displaced displaced;
+    if (!owner.Push(spec, &position, &displaced)) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (displaced.yes) {
+      EXPECT_EQ(std::exchange(displaced_from[displaced.spec], displaced.lane), 0U);
+    }
+    if (spec % 1024 == 0) {
+      owner.ForClaimed(1, [&](std::uint64_t has, std::uint64_t at) { EXPECT_EQ(has, at + 1); });
+    }
+    ++spec;
+  }
+  while (owner.backlog() > 0) std::this_thread::yield();
+  stop.store(true, std::memory_order_relaxed);
+  for (std::thread& w : workers) w.join();
+  for (std::uint64_t spec = 1; spec <= kTasks; ++spec) {
+    ASSERT_NE(claimed_by[spec], 0U) << spec;
+    if (displaced_from[spec] != 0) {
+      ASSERT_EQ(displaced_from[spec], claimed_by[spec]) << spec;
+    }
+  }
 }
 
 TEST(Queue, WhatADeadWorkerHadClaimedIsKnown) {
@@ -229,6 +290,106 @@ TEST(Doorbell, AThreadThatStopsSleepingDoesNotMakeAnotherOneDeaf) {
     sleeper.join();
     EXPECT_FALSE(too_late);
   }
+}
+
+// As an owner's lanes are read: by one thread that sleeps as soon as it has seen nothing, and for ever unless it is
+// rung.
+TEST(Doorbell, AnswersWrittenWhileTheirReaderGoesToSleepWakeIt) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  Doorbell& bell = area->bell(1);
+  constexpr std::uint32_t kWriters = 3;
+  constexpr std::uint32_t kAnswers = 20000;
+  std::vector<std::unique_ptr<LaneStorage>> storage;
+  std::vector<LaneReader> readers;
+  for (std::uint32_t i = 0; i < kWriters; ++i) {
+    storage.push_back(std::make_unique<LaneStorage>());
+    readers.emplace_back(storage.back()->bytes);
+  }
+  std::vector<std::thread> writers;
+  for (std::uint32_t i = 0; i < kWriters; ++i) {
+    writers.emplace_back([&, i] {
+      LaneWriter lane(storage[i]->bytes);
+      for (std::uint32_t n = 0; n < kAnswers; ++n) {
+        ReplyHeader* header = nullptr;
+        while ((header = lane.Begin(sizeof n)) == nullptr) std::this_thread::yield();
+        std::memcpy(reinterpret_cast<std::byte*>(header + 1), &n, sizeof n);
+        lane.Commit(header);
+        lane.Publish();
+        bell.Ring();
+        if (n % 16 == i) std::this_thread::yield();  // lets the reader come to the end of what there is
+      }
+    });
+  }
+  std::vector<std::uint32_t> next(kWriters);
+  const auto read = [&] {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < kWriters; ++i) {
+      if (!readers[i].Ready()) continue;
+      EXPECT_TRUE(readers[i].Read(UINT32_MAX, [&](const ReplyHeader&, const std::byte* payload) {
+        std::uint32_t n = 0;
+        std::memcpy(&n, payload, sizeof n);
+        EXPECT_EQ(n, next[i]++);
+        ++count;
+      }));
+    }
+    return count;
+  };
+  for (std::uint32_t seen = 0; seen < kWriters * kAnswers;) {
+    const std::uint32_t ticket = bell.PrepareSleep();
+    const std::uint32_t now = read();
+    if (now == 0) bell.Sleep(ticket, -1);
+    seen += now;
+  }
+  for (std::thread& writer : writers) writer.join();
+}
+
+// A worker's main thread and threads of the user that wait in Get share one bell.
+TEST(Doorbell, NoneOfSeveralSleepersMissesARing) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  Doorbell& bell = area->bell(1);
+  constexpr int kRounds = 10000;
+  constexpr std::size_t kSleepers = 3;
+  std::array<std::atomic<int>, kSleepers> work{};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kSleepers; ++i) {
+    threads.emplace_back([&, i] {  // sleeps
+      for (int seen = 0; seen < kRounds;) {
+        const std::uint32_t ticket = bell.PrepareSleep();
+        const int now = work[i].load(std::memory_order_seq_cst);
+        if (now == seen) bell.Sleep(ticket, -1);
+        seen = now;
+      }
+    });
+    threads.emplace_back([&, i] {  // rings
+      for (int round = 1; round <= kRounds; ++round) {
+        work[i].store(round, std::memory_order_seq_cst);
+        bell.Ring();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(NodeArea, TokensAreNeverLostNorMade) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  std::atomic<int> spinning{0};
+  std::vector<std::thread> threads;
+  for (ProcessId process = 1; process <= 4; ++process) {
+    threads.emplace_back([&, process] {
+      Doorbell& bell = area->bell(process);
+      for (int i = 0; i < 20000; ++i) {
+        if (!area->TakeSpinToken(bell)) continue;
+        EXPECT_LE(spinning.fetch_add(1) + 1, 2);
+        spinning.fetch_sub(1);
+        area->ReturnSpinToken(bell);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(area->header().spinners.load(), 0);
 }
 
 TEST(NodeArea, NeverMoreSpinnersThanCoresAndACrashGivesItsTokenBack) {

@@ -2,6 +2,7 @@
 // whoever asked. One per running call, on the thread that runs it; calls run in place nest.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,9 @@ struct Served {
   std::mutex lane_mutex;          // only actors with several threads contend
   shm::Doorbell* bell = nullptr;  // the owner's
   shm::WakePace woke;             // of the owner
-  bool woke_here = false;         // the last answer woke the owner on this core: let it run
+  // The last answer woke the owner on this core: let it run. Atomic, because the main thread looks while an actor's
+  // other threads answer; a hint that orders nothing.
+  std::atomic<bool> woke_here{false};
 };
 
 // The actor of this worker.

@@ -213,6 +213,7 @@ class StreamBuffer : public std::streambuf {
 }  // namespace
 
 void InstallOutput() {
+  (void)Out();  // made now: its first use may be in a signal, which must not allocate
   std::cout.flush();
   std::fflush(nullptr);
   // Now, so that a later call of the user's changes nothing: it would give cout its own buffers again.

@@ -307,7 +307,11 @@ bool Worker::WorkWaits() {
 void Worker::Idle() {
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
   bool woke_here = false;
-  for (const std::unique_ptr<Served>& served : served_) woke_here |= std::exchange(served->woke_here, false);
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (!served->woke_here.load(std::memory_order_relaxed)) continue;
+    served->woke_here.store(false, std::memory_order_relaxed);
+    woke_here = true;
+  }
   if (!served_.empty() && !woke_here && node_->TakeSpinToken(*bell_)) {
     const std::int64_t until = base::NowMicros() + kSpinUs;
     bool work = false;

@@ -1,0 +1,321 @@
+// Many threads of one process submit and wait at once, against workers that are threads too and use the very mapping of
+// the owner's arena: so ThreadSanitizer sees the whole way of a call (log, queue, lane, doorbell, waiting). What a
+// sleeper does after a while by itself, and so would hide a wake-up that was lost, is put off beyond the test's
+// patience.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "manta/internal/core.h"
+#include "owner/owner.h"
+#include "owner/visit.h"
+#include "shm/lane.h"
+#include "shm/queue.h"
+#include "shm/spec.h"
+
+namespace manta {
+namespace {
+
+using internal::Entry;
+
+constexpr std::int64_t kNever = 3'600'000'000;  // µs
+constexpr std::int64_t kPatience = 60'000'000;  // µs: a wait that takes so long was forgotten
+
+void Code(internal::Invocation&) {}
+
+// Serves one lease as worker/worker.cc does: claims, answers, and sleeps when there is nothing to do.
+class Server {
+ public:
+  static constexpr std::uint64_t kHeld = ~0ULL;  // an argument: its answer comes after Release
+
+  Server(shm::Arena& arena, shm::NodeArea& node, ProcessId self, ProcessId owner, const wire::LeaseRequest& lease)
+      : arena_(arena),
+        bell_(node.bell(self)),
+        owner_(node.bell(owner)),
+        lane_(arena.at(lease.lane)),
+        queue_(arena.at(lease.queue), lane_.memory().index) {
+    lane_.memory().worker.store(self, std::memory_order_release);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Server() {
+    stop_.store(true, std::memory_order_seq_cst);
+    bell_.Ring();
+    thread_.join();
+  }
+  void Release() {
+    released_.store(true, std::memory_order_seq_cst);
+    bell_.Ring();
+  }
+
+ private:
+  void Run() {
+    std::vector<shm::QueueWorker::Task> held;
+    while (!stop_.load(std::memory_order_seq_cst)) {
+      shm::QueueWorker::Task task;
+      if (queue_.TryClaim(&task)) {
+        if (!Answer(task)) held.push_back(task);
+        continue;
+      }
+      if (!held.empty() && released_.load(std::memory_order_seq_cst)) {
+        for (const shm::QueueWorker::Task& old : held) Answer(old);
+        held.clear();
+      }
+      lane_.memory().asleep.store(1, std::memory_order_seq_cst);
+      const std::uint32_t ticket = bell_.PrepareSleep();
+      const bool release = !held.empty() && released_.load(std::memory_order_seq_cst);
+      if (!queue_.Ready() && !release && !stop_.load(std::memory_order_seq_cst)) bell_.Sleep(ticket, -1);
+      lane_.memory().asleep.store(0, std::memory_order_relaxed);
+    }
+  }
+  // With the argument, times two. False: not yet.
+  bool Answer(const shm::QueueWorker::Task& task) {
+    Result<shm::SpecReader> spec = shm::SpecReader::Open(arena_.at(task.spec), shm::kArenaBytes - task.spec);
+    Result<shm::SpecReader::Item> item = spec->Next();
+    std::uint64_t number = 0;
+    std::memcpy(&number, item->data, sizeof number);
+    if (number == kHeld && !released_.load(std::memory_order_seq_cst)) return false;
+    number *= 2;
+    shm::ReplyHeader* reply = nullptr;
+    while ((reply = lane_.Begin(sizeof number)) == nullptr) {
+      owner_.Ring();
+      std::this_thread::yield();
+    }
+    reply->entry = spec->header().entry;
+    reply->generation = spec->header().generation;
+    reply->flags = shm::ReplyHeader::kLast;
+    std::memcpy(reinterpret_cast<std::byte*>(reply + 1), &number, sizeof number);
+    lane_.Commit(reply);
+    lane_.Publish();
+    owner_.Ring();
+    queue_.Done(task);
+    return true;
+  }
+
+  shm::Arena& arena_;
+  shm::Doorbell& bell_;
+  shm::Doorbell& owner_;
+  shm::LaneWriter lane_;
+  shm::QueueWorker queue_;
+  std::atomic<bool> released_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// An owner, and a daemon that grants every lease at once.
+class WaitingTest : public ::testing::Test {
+ protected:
+  static constexpr ProcessId kOwner = 1;
+
+  void Start(const owner::Owner::Pace& pace, owner::InPlaceRunner* runner = nullptr) {
+    grants_ = runner == nullptr;
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    daemon_end_.Reset(ends[1]);
+    Result<shm::Arena> arena = shm::Arena::Create();
+    Result<shm::NodeArea> node = shm::NodeArea::Create(2);
+    ASSERT_TRUE(arena.ok() && node.ok());
+    arena_ = std::make_shared<shm::Arena>(std::move(*arena));
+    node_ = std::make_shared<shm::NodeArea>(std::move(*node));
+    owner::Owner::Setup setup;
+    setup.link = link_ = std::make_shared<owner::DaemonLink>(base::Fd(ends[0]));
+    setup.arena = arena_;
+    setup.node = node_;
+    setup.welcome.process = kOwner;
+    setup.welcome.total.Set("CPU", 3 * kUnit);
+    setup.job = Id{1, 1};
+    setup.pace = pace;
+    setup.runner = runner;
+    owner_ = std::make_unique<owner::Owner>(std::move(setup));
+    link_->Start([this](wire::Frame& frame) { owner_->OnMessage(frame); }, [](const std::string&) {});
+    owner_->BecomeCurrent();
+    daemon_ = std::thread([this] { Serve(); });
+  }
+  void TearDown() override {
+    if (owner_ != nullptr) Stop();
+  }
+  void Stop() {
+    owner::Visit::Close();
+    link_->Stop();
+    daemon_.join();
+    servers_.clear();
+    owner::Visit::WaitForEverybody();
+    owner_.reset();
+  }
+
+  void Serve() {
+    wire::FrameReader reader;
+    for (;;) {
+      std::vector<std::byte> buffer(4096);
+      std::size_t count = 0;
+      std::vector<base::Fd> fds;
+      bool would_block = false;
+      if (!wire::Receive(daemon_end_.get(), buffer, &count, &fds, &would_block).ok() || count == 0) return;
+      reader.Add(std::span(buffer).first(count), std::move(fds));
+      for (wire::Frame frame;;) {
+        Result<bool> whole = reader.Next(&frame);
+        if (!whole.ok() || !*whole) break;
+        if (frame.kind != wire::Kind::kLeaseRequest || !grants_) continue;
+        const wire::LeaseRequest request = *frame.As<wire::LeaseRequest>();
+        const auto worker = static_cast<ProcessId>(kOwner + 1 + servers_.size());
+        const std::lock_guard lock(servers_mutex_);
+        servers_.push_back(std::make_unique<Server>(*arena_, *node_, worker, kOwner, request));
+        const std::string granted = wire::EncodeFrame(wire::LeaseGranted{request.request, worker, 1});
+        if (!wire::SendAll(daemon_end_.get(), std::as_bytes(std::span(granted)), {}).ok()) return;
+      }
+    }
+  }
+
+  static Entry* Submit(std::uint64_t number) {
+    internal::RefScope scope;
+    internal::Arguments& arguments = internal::Arguments::ForThisThread();
+    std::memcpy(arguments.AddValue(sizeof number), &number, sizeof number);
+    Entry* entry = nullptr;
+    internal::Submit({.trampoline = &Code}, arguments, scope, nullptr, 1, &entry);
+    arguments.Done();
+    return entry;
+  }
+  static std::uint64_t Get(Entry* entry) {
+    KeepAlive keep;
+    const internal::View view = internal::Await(entry, kPatience, &keep);
+    std::uint64_t number = 0;
+    EXPECT_EQ(view.size, sizeof number);
+    std::memcpy(&number, view.data, sizeof number);
+    return number;
+  }
+
+  // Calls, waited for in every way: one by one, all, some, and not at all.
+  static void Drive(unsigned seed, int rounds) {
+    std::minstd_rand random(seed);
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<std::uint64_t> numbers(1 + random() % 6);
+      std::vector<Entry*> entries;
+      for (std::uint64_t& number : numbers) entries.push_back(Submit(number = random()));
+      switch (random() % 4) {
+        case 0:
+          internal::AwaitAll(entries, kPatience);
+          break;
+        case 1: {
+          std::vector<bool> ready;
+          const std::size_t count = 1 + random() % entries.size();
+          EXPECT_GE(internal::WaitSome(entries, count, kPatience, &ready), count);
+          break;
+        }
+        default:
+          break;
+      }
+      if (random() % 8 != 0) {
+        for (std::size_t i = entries.size(); i-- > 0;) ASSERT_EQ(Get(entries[i]), 2 * numbers[i]);
+      }
+      for (Entry* entry : entries) internal::Release(entry);
+    }
+  }
+  void DriveMany(unsigned threads, int rounds) {
+    std::vector<std::thread> drivers;
+    for (unsigned i = 1; i <= threads; ++i) drivers.emplace_back([i, rounds] { EXPECT_NO_THROW(Drive(i, rounds)); });
+    for (std::thread& driver : drivers) driver.join();
+  }
+
+  std::shared_ptr<shm::Arena> arena_;
+  std::shared_ptr<shm::NodeArea> node_;
+  std::shared_ptr<owner::DaemonLink> link_;
+  std::unique_ptr<owner::Owner> owner_;
+  base::Fd daemon_end_;
+  bool grants_ = true;
+  std::thread daemon_;
+  std::mutex servers_mutex_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+TEST_F(WaitingTest, NoThreadIsForgottenWhenAnswersComeWhileOthersGoToSleep) {
+  Start({.look_us = kNever, .tick_us = kNever});
+  DriveMany(6, 1500);
+}
+
+TEST_F(WaitingTest, NoThreadIsForgottenWhenTheBackgroundReadsItsAnswer) {
+  Start({.look_us = kNever, .tick_us = 50});
+  DriveMany(6, 1500);
+}
+
+// The first to sleep listens for all others. Here it waits for an answer that does not come, so that it neither leaves
+// nor tells anybody by the way.
+TEST_F(WaitingTest, NoThreadIsForgottenBehindOneThatWaitsForLong) {
+  for (const std::int64_t tick : {kNever, std::int64_t{50}}) {
+    Start({.look_us = kNever, .tick_us = tick});
+    std::thread listener([] {
+      Entry* entry = Submit(Server::kHeld);
+      EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 2 * Server::kHeld));
+      internal::Release(entry);
+    });
+    DriveMany(4, 1500);
+    {
+      const std::lock_guard lock(servers_mutex_);
+      for (const std::unique_ptr<Server>& server : servers_) server->Release();
+    }
+    listener.join();
+    Stop();
+  }
+}
+
+TEST_F(WaitingTest, OneThreadAloneIsRungForEveryAnswer) {
+  Start({.look_us = kNever, .tick_us = kNever});
+  DriveMany(1, 5000);
+}
+
+// A worker that has threads of the user: one sleeps for a call, another one finds it not begun and runs it in place.
+TEST_F(WaitingTest, WhoRunsACallInPlaceTellsThoseWhoWaitForIt) {
+  struct Runner : owner::InPlaceRunner {
+    [[nodiscard]] bool RoomOnStack() const override { return true; }
+    void Run(const std::byte* spec, std::uint64_t bytes) override {
+      const Result<shm::SpecReader> reader = shm::SpecReader::Open(spec, bytes);
+      const std::uint64_t answer = 42;
+      owner->DeliverValue(owner->EntryOf(reader.value().header()), 0, std::as_bytes(std::span(&answer, 1)), true);
+    }
+    owner::Owner* owner = nullptr;
+  };
+  Runner runner;
+  Start({.look_us = kNever, .tick_us = kNever}, &runner);
+  runner.owner = owner_.get();
+  Resources need;
+  need.Set("CPU", kUnit);
+  owner::Caller caller;
+  caller.session = owner_->session();
+  caller.need = &need;
+  for (int round = 0; round < 100; ++round) {
+    owner_->bell().sleeping.store(0);
+    Entry* entry = Submit(1);
+    std::vector<std::thread> waiters;  // one listens, the other follows it
+    for (int i = 0; i < 2; ++i) waiters.emplace_back([&] { EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 42U)); });
+    while (owner_->bell().sleeping.load() == 0) std::this_thread::yield();
+    std::thread runs([&] {
+      owner::ThisCaller() = caller;
+      EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 42U));
+    });
+    runs.join();
+    for (std::thread& waiter : waiters) waiter.join();
+    internal::Release(entry);
+  }
+}
+
+// The same call, from the ring to the sleepers: each of them must hear of the one answer.
+TEST_F(WaitingTest, AllWhoWaitForOneAnswerHearOfIt) {
+  Start({.look_us = kNever, .tick_us = kNever});
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    Entry* entry = Submit(round);
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 4; ++i) {
+      waiters.emplace_back([entry, round] { EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 2 * round)); });
+    }
+    for (std::thread& waiter : waiters) waiter.join();
+    internal::Release(entry);
+  }
+}
+
+}  // namespace
+}  // namespace manta
