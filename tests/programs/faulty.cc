@@ -19,6 +19,7 @@ int Fault(const std::string& what) {
   if (what == "leak") {
     char* volatile bytes = new char[10];
     bytes = nullptr;
+    static_cast<void>(bytes);
     return __lsan_do_recoverable_leak_check();
   }
   volatile int most = INT_MAX;  // "undefined"
