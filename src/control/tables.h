@@ -98,7 +98,7 @@ class Tables {
   base::Loop& loop_;
   std::vector<std::unique_ptr<Storage>> shards_;
   std::unordered_map<std::string, std::deque<Step>> busy_;  // by table and key
-  std::deque<std::string> ready_;  // of these, for the next step; the first is being seen to
+  std::deque<std::string> ready_;                           // of these, for the next step; the first is being seen to
   std::unordered_map<WatchId, std::shared_ptr<Watching>> watches_;
   std::list<WatchId> by_table_[wire::kTables];
   WatchId next_watch_ = 1;

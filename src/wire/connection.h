@@ -45,6 +45,10 @@ class Connection {
     if (!open()) return;
     SendFrame(EncodeFrame(message, call, fds.size()), fds);
   }
+  // A whole frame, from EncodeFrame.
+  void SendEncoded(std::string frame) {
+    if (open()) SendFrame(std::move(frame), {});
+  }
   void Fail(std::uint64_t call, const Status& why) {
     if (call != 0) Send(Failed{ToFailure(why)}, call);
   }

@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kControlVersion = 1;
 // Writes of one client that may be unanswered at a time; also how many of its last ones the store remembers.
 inline constexpr std::uint64_t kControlWindow = 1024;
 inline constexpr std::size_t kMaxControlKey = 1024;         // bytes
-inline constexpr std::size_t kMaxControlValue = 64U << 20;  // bytes
+inline constexpr std::size_t kMaxControlValue = 32U << 20;  // bytes
 
 enum class ControlKind : std::uint16_t {
   kHello = 200,
