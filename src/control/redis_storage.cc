@@ -475,10 +475,11 @@ void RedisStorage::OnState(const std::vector<RespReply>& replies) {
   const std::uint64_t epoch = ToNumber(state.items[0].text);
   const std::uint64_t sequence = ToNumber(state.items[1].text);
   if (epoch < epoch_ || sequence < last_sequence_) {
-    return Stop(Status(Code::kLost, Cat("Redis at ", options_.address, " came back without batches ", sequence + 1,
-                                        " to ", last_sequence_,
-                                        " that it had acknowledged: set appendonly yes in its "
-                                        "configuration, then start the control process again")));
+    return Stop(
+        Status(Code::kLost,
+               Cat("Redis at ", options_.address, " came back without batches ", sequence + 1, " to ", last_sequence_,
+                   " that it had acknowledged: set appendonly yes and "
+                   "appendfsync always in its configuration, then start the control process again")));
   }
   const std::shared_ptr<bool> alive = alive_;
   ready_ = true;

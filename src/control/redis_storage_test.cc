@@ -79,7 +79,10 @@ class RedisStorageTest : public testing::Test {
     more.insert(more.end(), {"--port", "0", "--unixsocket", folder_.path() + "/r.sock", "--unixsocketperm", "700"});
     server_.Start(folder_.path(), std::move(more));
   }
-  void StartDurableServer() { StartServer({"--appendonly", "yes"}); }
+  void StartDurableServer() {
+    // With the default, everysec, acknowledged writes wait in memory while the disk is busy, and kill -9 loses them.
+    StartServer({"--appendonly", "yes", "--appendfsync", "always"});
+  }
   void Open() {
     storage_.reset();
     Result<std::unique_ptr<RedisStorage>> opened = RedisStorage::Open(*loop_, options_);
