@@ -486,21 +486,26 @@ void RedisStorage::OnState(const std::vector<RespReply>& replies) {
   pause_us_ = 0;
   trouble_ = {};
   lost_since_ = 0;
-  // What took effect before the connection was lost is answered; what did not is sent again, unless it was given up.
+  // What took effect before the connection was lost is answered; what did not is sent again, unless it was given up, or
+  // an earlier attempt at the same write turns out to have taken effect.
   std::deque<Asked> again = std::exchange(asked_, {});
-  std::deque<Asked> applied;
+  std::vector<std::pair<OnApplied, std::uint64_t>> applied;
   for (Asked& asked : again) {
-    if (asked.sequence != 0 && asked.sequence <= sequence) {
-      applied.push_back(std::move(asked));
+    const bool took_effect = asked.sequence != 0 && asked.sequence <= sequence;
+    if (took_effect) {
+      last_sequence_ = std::max(last_sequence_, asked.sequence);
+      if (!asked.client.empty()) Remember(asked.client, Stamp{asked.client_sequence, asked.sequence});
+    }
+    const std::uint64_t before = asked.client.empty() ? 0 : Applied(asked.client, asked.client_sequence);
+    if (took_effect || before != 0) {
+      if (asked.on_applied) applied.emplace_back(std::move(asked.on_applied), took_effect ? asked.sequence : before);
     } else if (asked.on_applied || asked.on_replies) {
       asked_.push_back(std::move(asked));
       SendFirst(asked_.back());
     }
   }
-  for (Asked& asked : applied) {
-    last_sequence_ = std::max(last_sequence_, asked.sequence);
-    if (!asked.client.empty()) Remember(asked.client, Stamp{asked.client_sequence, asked.sequence});
-    if (asked.on_applied) asked.on_applied(asked.sequence);
+  for (const auto& [on_applied, version] : applied) {
+    on_applied(version);
     if (!*alive) return;
   }
 }

@@ -255,6 +255,40 @@ TEST_F(RedisStorageTest, StoppedItIsAnErrorAfterAWhileAndGoesOnWhenItContinues) 
   EXPECT_EQ(Value("a"), applied ? "2" : "1");
 }
 
+TEST_F(RedisStorageTest, AWriteThatWasGivenUpAndSentAgainTakesEffectOnce) {
+  StartServer();
+  options_.patience_us = 150'000;
+  Open();
+  std::vector<std::unique_ptr<Storage>> shards;
+  shards.push_back(std::move(storage_));
+  Tables tables(*loop_, std::move(shards));
+  std::optional<Status> opened;
+  tables.Open([&](const Status& status) { opened = status; });
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return opened.has_value(); }));
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    ControlWrite write;
+    write.client = Id{1, 2};
+    write.sequence = i;
+    write.key = "k" + std::to_string(i);
+    write.value = "v";
+    write.expect = 0;
+    std::optional<Result<ControlWritten>> answer;
+    const auto take = [&](Result<ControlWritten> result) { answer = std::move(result); };
+    server_.Signal(SIGSTOP);
+    tables.Write(write, take);
+    ASSERT_TRUE(RunUntil(*loop_, [&] { return answer.has_value(); }));
+    EXPECT_EQ(answer->status().code(), Code::kUnavailable);
+    if (i != 2) server_.Signal(SIGCONT);  // before or after it is sent again
+    while (!answer->ok()) {
+      answer.reset();
+      tables.Write(write, take);
+      server_.Signal(SIGCONT);
+      ASSERT_TRUE(RunUntil(*loop_, [&] { return answer.has_value(); }));
+    }
+    EXPECT_TRUE((*answer)->applied) << i;
+  }
+}
+
 TEST_F(RedisStorageTest, ASecondProcessTakesOverAndTheFirstGivesUp) {
   StartServer();
   Open();

@@ -169,17 +169,24 @@ void Tables::Write(ControlWrite write, OnWritten done) {
   });
 }
 
+std::uint64_t Tables::AppliedBefore(const ControlWrite& write) const {
+  if (write.client.empty()) return 0;
+  return shards_[ShardOf(write.table, write.key)]->Applied(write.client, write.sequence);
+}
+
 void Tables::Run(std::shared_ptr<ControlWrite> write, const OnWritten& done) {
   Storage& shard = *shards_[ShardOf(write->table, write->key)];
-  if (!write->client.empty()) {
-    const std::uint64_t sequence = shard.Applied(write->client, write->sequence);
-    if (sequence != 0) return done(ControlWritten{true, write->value ? sequence : 0});
-  }
+  const std::uint64_t before = AppliedBefore(*write);
+  if (before != 0) return done(ControlWritten{true, write->value ? before : 0});
   if (!write->expect) return Commit(write, done);
   shard.Get(write->table, write->key, [this, write, done](Result<std::optional<Entry>> entry) {
     if (!entry.ok()) return done(entry.status());
     const std::uint64_t version = *entry ? (*entry)->version : 0;
-    if (version != *write->expect) return done(ControlWritten{false, version});
+    if (version != *write->expect) {
+      // Perhaps it was this very write that made it so: one that was given up and sent again, resolved meanwhile.
+      const std::uint64_t applied = AppliedBefore(*write);
+      return done(applied != 0 ? ControlWritten{true, write->value ? applied : 0} : ControlWritten{false, version});
+    }
     Commit(write, done);
   });
 }

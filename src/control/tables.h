@@ -87,6 +87,8 @@ class Tables {
   // Runs the step when all steps of this key before it are through.
   void InOrder(const std::string& name, Step step);
   void Next(const std::string& name);
+  // The version this write made, if it was applied under the same number before; else 0.
+  [[nodiscard]] std::uint64_t AppliedBefore(const ControlWrite& write) const;
   void Run(std::shared_ptr<ControlWrite> write, const OnWritten& done);
   void Commit(const std::shared_ptr<ControlWrite>& write, const OnWritten& done);
   void Publish(const ControlWrite& write, std::uint64_t version);
