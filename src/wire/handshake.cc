@@ -187,25 +187,26 @@ Status DialerHandshake::OnAccepted() {
 }
 
 // Says it in our words: text from somebody who has proved nothing does not reach a terminal.
-Status DialerHandshake::OnRefused() const {
+Status DialerHandshake::OnRefused() {
   const Result<RefusedBody> refused = BodyOf<RefusedBody>(reader_, Type::kRefused);
   if (!refused.ok()) return refused.status();
   const RefusedBody& body = refused.value();
-  switch (static_cast<Refusal>(body.reason)) {
-    case Refusal::kVersion:
+  refusal_ = static_cast<Refusal>(body.reason);
+  switch (refusal_) {
+    case Refusal::kWrongVersion:
       return Status(Code::kInvalid,
                     Cat("wrong version: it speaks protocol version ", Range({body.version_min, body.version_max}),
                         ", this program ", Range(options_.versions), "; install the same Manta on both machines"));
-    case Refusal::kCluster:
+    case Refusal::kWrongCluster:
       return Status(Code::kInvalid,
                     Cat("wrong cluster: the port belongs to cluster ", ToString(Id{body.cluster[0], body.cluster[1]}),
                         ", the secrets used here to cluster ", ToString(options_.cluster),
                         "; check the address, or join that cluster"));
-    case Refusal::kToken:
+    case Refusal::kWrongToken:
       return Status(Code::kInvalid,
                     "wrong token: the cluster's token was refused; it may have been rotated: join again, or copy the "
                     "token file from the head");
-    case Refusal::kRole:
+    case Refusal::kWrongRole:
       return Status(Code::kInvalid, Cat("wrong port: it does not serve connections for `", NameOf(options_.role), "`"));
     case Refusal::kCertificate:
       return Status(Code::kInvalid, "no certificate of the cluster was shown: join the cluster to get one");
@@ -240,19 +241,20 @@ Status ListenerHandshake::OnHello() {
   const HelloBody& hello = parsed.value();
   version_ = std::min(hello.version_max, options_.versions.max);
   if (hello.version_min > hello.version_max || version_ < hello.version_min || version_ < options_.versions.min) {
-    return Refuse(Refusal::kVersion, Cat("it speaks protocol version ", Range({hello.version_min, hello.version_max}),
-                                         ", this program ", Range(options_.versions)));
+    return Refuse(Refusal::kWrongVersion,
+                  Cat("it speaks protocol version ", Range({hello.version_min, hello.version_max}), ", this program ",
+                      Range(options_.versions)));
   }
   role_ = static_cast<LinkRole>(hello.role);
   if (!options_.binding.encrypted && !options_.plain_is_local) {
     return Refuse(Refusal::kPlain, "not encrypted, and not from this machine");
   }
   if (hello.role >= 32 || (options_.roles & RoleBit(role_)) == 0) {
-    return Refuse(Refusal::kRole, Cat("role ", int(hello.role), " is not served on this port"));
+    return Refuse(Refusal::kWrongRole, Cat("role ", int(hello.role), " is not served on this port"));
   }
   const Id cluster{hello.cluster[0], hello.cluster[1]};
   if (!cluster.empty() && cluster != options_.cluster) {
-    return Refuse(Refusal::kCluster, Cat("it belongs to cluster ", ToString(cluster)));
+    return Refuse(Refusal::kWrongCluster, Cat("it belongs to cluster ", ToString(cluster)));
   }
   if (role_ == LinkRole::kJoin && !options_.binding.encrypted) {
     return Refuse(Refusal::kPlain, "a join must be encrypted");
@@ -263,7 +265,7 @@ Status ListenerHandshake::OnHello() {
   const std::optional<Token> key = options_.find_key(role_, hello.key);
   if (!key) {
     if (role_ == LinkRole::kJoin) return Refuse(Refusal::kJoinToken, "no such join token");
-    return Refuse(Refusal::kToken, "it names a token that is not the cluster's");
+    return Refuse(Refusal::kWrongToken, "it names a token that is not the cluster's");
   }
   key_ = *key;
   key_id_ = hello.key;
@@ -282,7 +284,7 @@ Status ListenerHandshake::OnProof() {
   const Result<ProofBody> proof = BodyOf<ProofBody>(reader_, Type::kProof);
   if (!proof.ok()) return proof.status();
   const bool right = SameSecret(proof.value().mac, Hmac(key_, {BytesOf(kDialerLabel), transcript_}));
-  if (!right) return Refuse(Refusal::kToken, "its proof of the cluster's token is wrong");
+  if (!right) return Refuse(Refusal::kWrongToken, "its proof of the cluster's token is wrong");
   if (options_.on_proven && !options_.on_proven(role_, key_id_)) {
     return Refuse(Refusal::kJoinToken, "its join token has expired or was used");
   }

@@ -57,10 +57,10 @@ inline constexpr std::uint32_t kAllRoles = 0x3e;  // bit 1 << role; without kJoi
 
 enum class Refusal : std::uint8_t {
   kNone = 0,
-  kVersion = 1,
-  kCluster = 2,
-  kToken = 3,
-  kRole = 4,         // not spoken on this port
+  kWrongVersion = 1,
+  kWrongCluster = 2,
+  kWrongToken = 3,
+  kWrongRole = 4,    // not spoken on this port
   kCertificate = 5,  // TLS, but no certificate of the cluster
   kPlain = 6,        // not encrypted, and not from this machine
   kJoinToken = 7,    // unknown, expired or used
@@ -109,11 +109,12 @@ class DialerHandshake {
   [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] std::uint16_t version() const { return version_; }
   [[nodiscard]] const Id& cluster() const { return cluster_; }  // the listener's
+  [[nodiscard]] Refusal refusal() const { return refusal_; }    // what it said
 
  private:
   Status OnChallenge();
   Status OnAccepted();
-  [[nodiscard]] Status OnRefused() const;
+  Status OnRefused();
 
   Options options_;
   HandshakeReader reader_;
@@ -125,6 +126,7 @@ class DialerHandshake {
   bool done_ = false;
   std::uint16_t version_ = 0;
   Id cluster_;
+  Refusal refusal_ = Refusal::kNone;
 };
 
 class ListenerHandshake {

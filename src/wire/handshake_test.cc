@@ -111,7 +111,7 @@ TEST(Handshake, AWrongTokenIsRefusedAndSaidToBe) {
   Both both;
   both.dialer.key[31] ^= std::byte{1};
   const Outcome outcome = Shake(both);
-  ExpectRefused(outcome, Refusal::kToken, "wrong token");
+  ExpectRefused(outcome, Refusal::kWrongToken, "wrong token");
   EXPECT_EQ(both.proven, 0);
 }
 
@@ -120,7 +120,7 @@ TEST(Handshake, NamingTheRightTokenWithoutKnowingItIsRefused) {
   // The listener takes the wrong key's id for the right one's, as if an attacker had copied the id.
   both.dialer.key[0] ^= std::byte{1};
   both.listener.find_key = [&](LinkRole, const KeyId&) { return std::optional(both.token); };
-  ExpectRefused(Shake(both), Refusal::kToken, "wrong token");
+  ExpectRefused(Shake(both), Refusal::kWrongToken, "wrong token");
   EXPECT_EQ(both.proven, 0);
 }
 
@@ -146,14 +146,14 @@ TEST(Handshake, AnotherVersionIsRefusedWithBothNamed) {
   both.dialer.versions = {3, 5};
   both.listener.versions = {1, 2};
   const Outcome outcome = Shake(both);
-  ExpectRefused(outcome, Refusal::kVersion, "it speaks protocol version 1 to 2, this program 3 to 5");
+  ExpectRefused(outcome, Refusal::kWrongVersion, "it speaks protocol version 1 to 2, this program 3 to 5");
   EXPECT_THAT(outcome.listener.message(), HasSubstr("3 to 5"));
   both.dialer.versions = {1, 1};
   both.listener.versions = {2, 2};
-  ExpectRefused(Shake(both), Refusal::kVersion, "it speaks protocol version 2, this program 1");
+  ExpectRefused(Shake(both), Refusal::kWrongVersion, "it speaks protocol version 2, this program 1");
   both.dialer.versions = {2, 1};  // nonsense
   both.listener.versions = {1, 2};
-  ExpectRefused(Shake(both), Refusal::kVersion, "wrong version");
+  ExpectRefused(Shake(both), Refusal::kWrongVersion, "wrong version");
 }
 
 TEST(Handshake, TheNewestCommonVersionIsChosen) {
@@ -168,7 +168,7 @@ TEST(Handshake, TheNewestCommonVersionIsChosen) {
 TEST(Handshake, AnotherClusterIsRefusedEvenWithTheSameToken) {
   Both both;
   both.dialer.cluster = Id{99, 98};
-  ExpectRefused(Shake(both), Refusal::kCluster, "wrong cluster");
+  ExpectRefused(Shake(both), Refusal::kWrongCluster, "wrong cluster");
 }
 
 TEST(Handshake, ADialerWithoutAClusterIdTakesAnyThatKnowsTheToken) {
@@ -180,7 +180,7 @@ TEST(Handshake, ADialerWithoutAClusterIdTakesAnyThatKnowsTheToken) {
 TEST(Handshake, ARoleThatIsNotServedIsRefused) {
   Both both;
   both.listener.roles = RoleBit(LinkRole::kTransfer);
-  ExpectRefused(Shake(both), Refusal::kRole, "does not serve connections for `node`");
+  ExpectRefused(Shake(both), Refusal::kWrongRole, "does not serve connections for `node`");
   both.dialer.role = LinkRole::kTransfer;
   EXPECT_TRUE(Shake(both).listener_done);
   for (int role = 0; role < 256; ++role) {
@@ -220,7 +220,7 @@ TEST(Handshake, AProofForOneTlsConnectionDoesNotServeOnAnother) {
   Both both;
   both.dialer.binding = {true, true, RandomBytes<32>()};
   both.listener.binding = {true, true, RandomBytes<32>()};
-  ExpectRefused(Shake(both), Refusal::kToken, "wrong token");
+  ExpectRefused(Shake(both), Refusal::kWrongToken, "wrong token");
 }
 
 TEST(Handshake, RecordedBytesAreWorthNothing) {
@@ -234,7 +234,7 @@ TEST(Handshake, RecordedBytesAreWorthNothing) {
   const std::string proof = first.sent.substr(kLinkHeader + 64);
   ASSERT_TRUE(Give(listener, hello).ok());
   EXPECT_FALSE(Give(listener, proof).ok());
-  EXPECT_EQ(listener.refusal(), Refusal::kToken);
+  EXPECT_EQ(listener.refusal(), Refusal::kWrongToken);
   EXPECT_FALSE(listener.done());
   EXPECT_EQ(both.proven, 1);
 }

@@ -30,6 +30,8 @@ namespace manta::wire {
 
 inline constexpr std::string_view kTokenFile = "token";
 
+class TlsContext;
+
 using Token = Digest;  // 32 random bytes
 
 // Wall-clock seconds since 1970: only for what must outlive a reboot (an expiry in a file).
@@ -40,7 +42,7 @@ struct Keys {
   Id cluster;
   Token token{};
   bool has_previous = false;
-  Token previous{};                 // accepted from others, never used
+  Token previous{};                 // accepted from others; used towards who does not know the new one yet
   std::int64_t previous_until = 0;  // UnixNow
 };
 
@@ -74,6 +76,9 @@ class Secrets {
   // node that is told of a rotation, over an encrypted connection.
   Status InstallToken(const Token& token, std::int64_t grace_seconds);
 
+  // This node's side of TLS, from node.crt, node.key and ca.crt; made once, again when they change (wire/authority.h).
+  Result<std::shared_ptr<TlsContext>> Member();
+
  private:
   Secrets(std::string folder, const Keys& keys) : folder_(std::move(folder)), keys_(keys) {}
   Status Replace(const Token& token, std::int64_t grace_seconds);
@@ -83,6 +88,8 @@ class Secrets {
   std::mutex mutex_;
   Keys keys_;
   struct stat seen_{};
+  std::shared_ptr<TlsContext> member_;
+  struct stat member_seen_{};
 };
 
 // ---- files that hold secrets, for this room ----
