@@ -236,6 +236,7 @@ void Listener::AdvanceJoin(Place place) {
   while (one.sent < one.reply.size() || stream.WantsWrite()) {
     const IoResult sent = stream.Write(BytesOf(one.reply).subspan(one.sent));
     if (sent.state == IoState::kWouldBlock) return Watch(place, EPOLLOUT);
+    if (sent.state == IoState::kClosed) return give_up(Status(Code::kUnavailable, "closed"));
     if (sent.state != IoState::kSome) return give_up(stream.failure());
     one.sent += sent.bytes;
   }

@@ -152,6 +152,9 @@ Negotiation::Step Negotiation::Send() {
   while (!outgoing_.empty() || stream.WantsWrite()) {
     const IoResult sent = stream.Write(BytesOf(outgoing_));
     if (sent.state == IoState::kWouldBlock) return Step::kWantsWrite;
+    if (sent.state == IoState::kClosed) {
+      return Fail(Failure::kGone, Status(Code::kUnavailable, "the peer closed during the handshake"));
+    }
     if (sent.state != IoState::kSome) {
       const Status why = stream.failure();
       return Fail(stream.encrypted() ? Failure::kTls : Failure::kGone, why);

@@ -25,8 +25,14 @@ Stream& Stream::operator=(Stream&& other) noexcept {
   Close();
   socket_ = std::move(other.socket_);
   tls_ = std::move(other.tls_);
-  error_ = other.error_;
+  failure_ = std::move(other.failure_);
   return *this;
+}
+
+void Stream::Shutdown() {
+  if (!socket_.valid()) return;
+  if (tls_) tls_->Close();
+  shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Stream::Close() {
@@ -35,49 +41,52 @@ void Stream::Close() {
   socket_.Reset(-1);
 }
 
+IoResult Stream::Fail(int error) {
+  const Code code = error == EMFILE || error == ENFILE || error == ENOMEM ? Code::kIo : Code::kUnavailable;
+  failure_ = Status(code, Cat("the connection failed: ", std::strerror(error)));
+  return {IoState::kFailed, 0};
+}
+
 IoResult Stream::Read(std::span<std::byte> into, std::vector<base::Fd>* fds) {
-  if (tls_) return tls_->Read(into);
+  if (tls_) {
+    const IoResult result = tls_->Read(into);
+    if (result.state == IoState::kFailed) {
+      failure_ = Status(Code::kUnavailable, Cat("the encrypted connection failed: ", tls_->failure()));
+    }
+    return result;
+  }
   if (fds == nullptr) {
     for (;;) {
-      const ssize_t got = recv(socket_.get(), into.data(), into.size(), 0);
-      if (got > 0 || into.empty()) return {IoState::kSome, static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
-      if (got == 0) return {IoState::kClosed, 0};
+      const ssize_t got = recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
+      if (got > 0 || (got == 0 && into.empty())) return {IoState::kSome, static_cast<std::size_t>(got)};
+      if (got == 0 || errno == ECONNRESET) return {IoState::kClosed, 0};
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoState::kWouldBlock, 0};
-      error_ = errno;
-      return {IoState::kFailed, 0};
+      return Fail(errno);
     }
   }
   std::size_t count = 0;
   bool would_block = false;
-  const Status status = Receive(socket_.get(), into, &count, fds, &would_block);
-  if (!status.ok()) {
-    error_ = errno;
-    return {IoState::kFailed, 0};
-  }
+  failure_ = Receive(socket_.get(), into, &count, fds, &would_block);
+  if (!failure_.ok()) return {IoState::kFailed, 0};
   if (would_block) return {IoState::kWouldBlock, 0};
   return count > 0 ? IoResult{IoState::kSome, count} : IoResult{IoState::kClosed, 0};
 }
 
 IoResult Stream::Write(std::span<const std::byte> bytes, std::span<const int> fds) {
   if (tls_) {
-    if (!fds.empty()) {
-      error_ = EOPNOTSUPP;
-      return {IoState::kFailed, 0};
+    if (!fds.empty()) return Fail(EOPNOTSUPP);
+    const IoResult result = tls_->Write(bytes);
+    if (result.state == IoState::kFailed) {
+      failure_ = Status(Code::kUnavailable, Cat("the encrypted connection failed: ", tls_->failure()));
     }
-    return tls_->Write(bytes);
+    return result;
   }
   const std::ptrdiff_t sent = SendOnce(socket_.get(), bytes, fds, MSG_DONTWAIT);
   if (sent >= 0) return {IoState::kSome, static_cast<std::size_t>(sent)};
   if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoState::kWouldBlock, 0};
-  error_ = errno;
-  return {IoState::kFailed, 0};
-}
-
-Status Stream::failure() const {
-  if (tls_ && error_ == 0) return Status(Code::kUnavailable, Cat("the encrypted connection failed: ", tls_->failure()));
-  const Code code = error_ == EMFILE || error_ == ENFILE || error_ == ENOMEM ? Code::kIo : Code::kUnavailable;
-  return Status(code, Cat("the connection failed: ", std::strerror(error_)));
+  if (errno == EPIPE || errno == ECONNRESET) return {IoState::kClosed, 0};
+  return Fail(errno);
 }
 
 bool WaitFor(int fd, short events, std::int64_t deadline_us) {

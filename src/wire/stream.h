@@ -33,11 +33,13 @@ class Stream {
   Stream& operator=(Stream&& other) noexcept;
   ~Stream() { Close(); }
 
-  // kSome with at least one byte, unless `into` is empty.
+  // kSome with at least one byte, unless `into` is empty. kClosed also after a reset.
   IoResult Read(std::span<std::byte> into, std::vector<base::Fd>* fds = nullptr);
   // May take fewer than all. Under TLS what was taken may still wait for the socket: while WantsWrite(), call again
-  // (with more, or with none) when it is writable.
+  // (with more, or with none) when it is writable. kClosed: the peer is gone; it may have left words to read.
   IoResult Write(std::span<const std::byte> bytes, std::span<const int> fds = {});
+  // The peer learns that this is the end; the descriptor stays until Close or destruction.
+  void Shutdown();
   void Close();
 
   [[nodiscard]] bool valid() const { return socket_.valid(); }
@@ -47,7 +49,7 @@ class Stream {
   [[nodiscard]] bool Buffered() const { return tls_ && tls_->Buffered(); }
   [[nodiscard]] bool WantsWrite() const { return tls_ && tls_->WantsWrite(); }
   // Why the last Read or Write was kFailed.
-  [[nodiscard]] Status failure() const;
+  [[nodiscard]] const Status& failure() const { return failure_; }
 
   // ---- for plain threads: wait, up to a time in microseconds (-1: for ever) ----
   Status WriteAll(std::span<const std::byte> bytes, std::int64_t timeout_us = -1);
@@ -61,9 +63,11 @@ class Stream {
   void StartTls(std::unique_ptr<TlsSession> tls) { tls_ = std::move(tls); }
 
  private:
+  IoResult Fail(int error);
+
   base::Fd socket_;
   std::unique_ptr<TlsSession> tls_;
-  int error_ = 0;
+  Status failure_;
 };
 
 // Waits until the descriptor is ready for `events` (POLLIN, POLLOUT) or has failed; false: the time is over.

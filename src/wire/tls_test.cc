@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "wire/authority.h"
+#include "wire/connection.h"
 #include "wire/join.h"
 #include "wire/link_fixture.h"
 
@@ -320,6 +321,48 @@ TEST_F(TlsTest, APeerThatVanishesIsAnEndNotACrash) {
   EXPECT_TRUE(!got.ok() || got.value() == 0);
   // Writing to it raises no SIGPIPE.
   for (int i = 0; i < 10; ++i) (void)dialled.stream.Write(BytesOf(std::string(100000, 'x')));
+}
+
+TEST_F(TlsTest, FramesTravelOverConnectionsOfBothKinds) {
+  ListenTls();
+  for (const bool encrypted : {false, true}) {
+    Link dialled;
+    Link accepted;
+    Connect(encrypted ? TlsOptions() : Options(), &dialled, &accepted);
+    std::vector<std::size_t> sizes;
+    std::size_t echoed = 0;
+    bool closed = false;
+    std::unique_ptr<Connection> far;
+    Connection near(
+        *loop_, std::move(dialled.stream), [&](Frame& frame) { echoed += frame.body.size(); }, [&](const Status&) {});
+    far = std::make_unique<Connection>(
+        *loop_, std::move(accepted.stream),
+        [&](Frame& frame) {
+          sizes.push_back(frame.body.size());
+          far->SendEncoded(EncodeFrame(frame.kind, 0, BytesOf(frame.body), 0));
+        },
+        [&](const Status& why) {
+          closed = true;
+          EXPECT_TRUE(why.ok()) << why.message();
+        });
+    ASSERT_TRUE(near.Start().ok());
+    ASSERT_TRUE(far->Start().ok());
+    // More than a turn of reading, in frames smaller and larger than a record.
+    std::size_t total = 0;
+    for (int i = 0; i < 3000; ++i) {
+      const std::string body(i % 1000 == 0 ? 8U << 20 : static_cast<std::size_t>(i % 5000), 'x');
+      near.SendEncoded(EncodeFrame(Kind::kLogLines, 0, BytesOf(body), 0));
+      total += body.size();
+      if (i % 100 == 0) loop_->RunOnce(0);
+    }
+    RunUntil([&] { return echoed == total; });
+    EXPECT_EQ(sizes.size(), 3000U);
+    EXPECT_EQ(near.outgoing_bytes(), 0U);
+    near.SendEncoded(EncodeFrame(Kind::kLogLines, 0, BytesOf("last word"), 0));
+    near.CloseAfterSending({});
+    RunUntil([&] { return closed; });
+    EXPECT_EQ(sizes.back(), 9U) << "encrypted: " << encrypted;
+  }
 }
 
 // ---- joins ----

@@ -50,6 +50,7 @@ class Session final : public TlsSession {
     const int error = done == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_, done);
     if (error != SSL_ERROR_NONE && error != SSL_ERROR_WANT_READ) SetFailure(error);
     const bool flushed = Flush();  // also the alert that tells the peer what was wrong
+    if (gone_ && failure_.empty()) failure_ = "the peer closed during the TLS handshake";
     if (!failure_.empty()) return Step::kFailed;
     if (!flushed) return Step::kWantsWrite;
     return done == 1 ? Step::kDone : Step::kWantsRead;
@@ -83,6 +84,7 @@ class Session final : public TlsSession {
 
   IoResult Write(std::span<const std::byte> bytes) override {
     const bool flushed = Flush();
+    if (gone_) return {IoState::kClosed, 0};
     if (!failure_.empty()) return {IoState::kFailed, 0};
     if (!flushed) return {IoState::kWouldBlock, 0};
     std::size_t taken = 0;
@@ -97,12 +99,13 @@ class Session final : public TlsSession {
       taken += count;
     }
     Flush();
+    if (gone_) return {IoState::kClosed, 0};
     if (!failure_.empty()) return {IoState::kFailed, 0};
     return {IoState::kSome, taken};
   }
 
   void Close() override {
-    if (!failure_.empty() || SSL_is_init_finished(ssl_) == 0) return;
+    if (!failure_.empty() || gone_ || SSL_is_init_finished(ssl_) == 0) return;
     ERR_clear_error();
     SSL_shutdown(ssl_);
     Flush();
@@ -163,7 +166,11 @@ class Session final : public TlsSession {
       }
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-      if (failure_.empty()) failure_ = std::strerror(errno);
+      if (errno == EPIPE || errno == ECONNRESET) {
+        gone_ = true;
+      } else if (failure_.empty()) {
+        failure_ = std::strerror(errno);
+      }
       break;
     }
     out_.clear();
@@ -235,7 +242,8 @@ class Session final : public TlsSession {
   std::string out_;      // encrypted
   std::size_t sent_ = 0;
   int socket_error_ = 0;
-  bool ended_ = false;
+  bool ended_ = false;  // nothing more to read
+  bool gone_ = false;   // nobody to write to
   std::string failure_;
 };
 
