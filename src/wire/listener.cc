@@ -259,6 +259,9 @@ void Listener::Count(const Negotiation& negotiation) {
     case Negotiation::Failure::kGone:
       ++counters_.gone;
       return;
+    case Negotiation::Failure::kOtherUser:
+      ++counters_.other_user;
+      return;
     case Negotiation::Failure::kRefused:
       break;
   }

@@ -50,6 +50,7 @@ struct ListenCounters {
   std::uint64_t not_encrypted = 0;
   std::uint64_t no_certificate = 0;
   std::uint64_t bad_join_token = 0;
+  std::uint64_t other_user = 0;  // of this machine; gets no answer
   std::uint64_t garbage = 0;     // not our protocol
   std::uint64_t tls_failed = 0;  // no TLS, or a certificate of somebody else
   std::uint64_t gone = 0;        // closed by the peer

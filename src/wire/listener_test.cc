@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "wire/link_fixture.h"
+#include "wire/peer_user.h"
 
 namespace manta::wire {
 namespace {
@@ -239,6 +240,49 @@ TEST_F(ListenerTest, StrangersGetNoAnswer) {
   EXPECT_EQ(counters().garbage, 3U);
   EXPECT_EQ(counters().tls_failed, 1U);
   EXPECT_EQ(counters().accepted, 0U);
+}
+
+TEST_F(ListenerTest, TheKernelSaysWhoseThePeerIs) {
+  Listen();
+  Link dialled;
+  Link accepted;
+  Connect(Options(), &dialled, &accepted);
+  const std::optional<uid_t> user = PeerUser(accepted.local, accepted.peer);
+  if (!user) GTEST_SKIP() << "this kernel does not";
+  EXPECT_EQ(*user, geteuid());
+  EXPECT_EQ(PeerUser(dialled.local, dialled.peer), user);
+  SocketAddress nobody = accepted.peer;
+  reinterpret_cast<sockaddr_in*>(&nobody.storage)->sin_port = 1;
+  EXPECT_EQ(PeerUser(accepted.local, nobody), std::nullopt);
+}
+
+TEST_F(ListenerTest, AnotherUserOfTheMachineGetsNothingEvenWithTheToken) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Listen();
+  Link dialled;
+  Link accepted;
+  Connect(Options(), &dialled, &accepted);
+  if (!PeerUser(accepted.local, accepted.peer)) GTEST_SKIP() << "this kernel does not say whose a peer is";
+  // Root may do everything: so the listener becomes user 1, the stranger is user 65534 and has copied the token.
+  const std::string address = listener_->address();
+  const Keys keys = secrets_->keys();
+  ASSERT_EQ(seteuid(65534), 0);
+  Stranger stranger(address);
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_EQ(seteuid(1), 0);
+  DialerHandshake::Options options;
+  options.cluster = keys.cluster;
+  options.key = keys.token;
+  stranger.Say(DialerHandshake(options).TakeOutgoing());
+  std::string heard;
+  RunUntil([&] {
+    heard += stranger.Hear();
+    return stranger.closed();
+  });
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(heard, "");
+  EXPECT_EQ(counters().other_user, 1U);
+  EXPECT_THAT(notes_.back(), HasSubstr("user 65534"));
 }
 
 TEST_F(ListenerTest, FramesBeforeTheHandshakeAreNotRead) {

@@ -3,11 +3,14 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "wire/peer_user.h"
 
 namespace manta::wire {
 namespace {
@@ -105,6 +108,11 @@ Negotiation::Step Negotiation::Sniff() {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Step::kWantsRead;
   if (got <= 0) return Fail(Failure::kGone, Status(Code::kUnavailable, "closed before a word was said"));
   if (first != kTlsFirstByte) {
+    const std::optional<uid_t> user =
+        listen_->handshake.plain_is_local ? PeerUser(link_.local, link_.peer) : std::nullopt;
+    if (user && *user != geteuid() && *user != 0) {
+      return Fail(Failure::kOtherUser, Status(Code::kInvalid, Cat("it comes from user ", *user, " of this machine")));
+    }
     StartHandshake();
     return Step::kDone;
   }

@@ -3,7 +3,8 @@
 // to wait for. Listener and Dial drive it from a loop, DialAndWait from a plain thread.
 //
 // A listener tells TLS from plain by the first byte. Plain is taken only when both ends are on this machine. Reads
-// exactly the bytes of the handshake: what follows is the stream's.
+// exactly the bytes of the handshake: what follows is the stream's. Plain peers must be of this user, or root, where
+// the kernel tells (wire/peer_user.h).
 //
 // Threads: one. Time limits are the driver's.
 #pragma once
@@ -34,7 +35,7 @@ class Negotiation {
  public:
   enum class Step : std::uint8_t { kWantsRead, kWantsWrite, kDone, kFailed };
   // What went wrong, for counting.
-  enum class Failure : std::uint8_t { kNone, kRefused, kGarbage, kTls, kGone };
+  enum class Failure : std::uint8_t { kNone, kRefused, kGarbage, kTls, kGone, kOtherUser };
 
   struct ListenSide {
     ListenerHandshake::Options handshake;  // nonce and binding are set here
