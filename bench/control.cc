@@ -165,7 +165,7 @@ class ControlStore {
     client_ =
         std::make_unique<manta::wire::ControlClient>(*loop_, [this](const manta::wire::ControlClient::Connected& done) {
           if (!socket_.valid()) Fail("the control process is gone");
-          done(std::move(socket_));
+          done(manta::wire::Stream(std::move(socket_)));
         });
   }
   void Put(Table table, std::string key, std::string value) {
@@ -406,7 +406,7 @@ int ServeControl(const std::string& storage) {
   while (!opened) loop->RunOnce(-1);
   if (!opened->ok()) Fail(opened->message());
   manta::control::Server server(*loop, tables);
-  if (const Status status = server.Add(Fd(3)); !status.ok()) Fail(status.message());
+  if (const Status status = server.Add(manta::wire::Stream(Fd(3))); !status.ok()) Fail(status.message());
   while (server.peers() > 0) loop->RunOnce(-1);
   return 0;
 }

@@ -1,6 +1,8 @@
 // manta-control, the control store of a cluster: tables that every other process comes back from.
 //
-// Listens for processes of this user on this machine only (an abstract Unix socket, peers checked by the kernel).
+// Listens for processes of this user on this machine at an abstract Unix socket, where the kernel says who they are;
+// with
+// --listen also at a TCP port, where peers prove that they know the cluster's token: plain at loopback, else with TLS.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -23,6 +25,9 @@
 #include "control/redis_storage.h"
 #include "control/server.h"
 #include "control/tables.h"
+#include "wire/address.h"
+#include "wire/listener.h"
+#include "wire/secrets.h"
 
 namespace {
 
@@ -33,6 +38,8 @@ using manta::Status;
 
 struct Options {
   std::string address;
+  std::string listen;
+  std::string secrets;
   std::string folder;
   std::size_t shards = 1;
   std::vector<std::string> redis;
@@ -99,6 +106,31 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
   return shards;
 }
 
+Result<std::unique_ptr<manta::wire::Listener>> ListenAt(manta::base::Loop& loop, const Options& options,
+                                                        manta::control::Server& server) {
+  const Result<manta::wire::Address> address = manta::wire::ParseAddress(options.listen, 0);
+  if (!address.ok()) return address.status();
+  const auto resolved = manta::wire::Resolve(address.value());
+  if (!resolved.ok()) return resolved.status();
+  auto secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
+  if (!secrets.ok()) return secrets.status();
+  manta::wire::ListenOptions listen;
+  listen.address = manta::wire::ToString(address.value());
+  listen.secrets = *secrets;
+  listen.roles = manta::wire::RoleBit(manta::wire::LinkRole::kControl) |
+                 manta::wire::RoleBit(manta::wire::LinkRole::kNode) |
+                 manta::wire::RoleBit(manta::wire::LinkRole::kTool);
+  for (const manta::wire::SocketAddress& one : resolved.value()) listen.tls |= !one.loopback();
+  return manta::wire::Listener::Create(
+      loop, listen,
+      [&server](manta::wire::Link link) {
+        if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
+      },
+      [](const std::string& peer, const Status& what) {
+        std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+      });
+}
+
 int Run(const Options& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -133,12 +165,19 @@ int Run(const Options& options) {
 
   manta::control::Server server(**loop, tables);
   auto listener = manta::control::LocalListener::Listen(**loop, options.address, [&](manta::base::Fd socket) {
-    if (const Status added = server.Add(std::move(socket)); !added.ok()) Complain(added);
+    if (const Status added = server.Add(manta::wire::Stream(std::move(socket))); !added.ok()) Complain(added);
   });
   if (!listener.ok()) return Complain(listener.status());
+  std::string addresses = options.address + "\n";
+  std::unique_ptr<manta::wire::Listener> port;
+  if (!options.listen.empty()) {
+    auto made = ListenAt(**loop, options, server);
+    if (!made.ok()) return Complain(made.status());
+    port = std::move(*made);
+    addresses += port->address() + "\n";
+  }
   if (options.ready_fd >= 0) {
-    const std::string line = options.address + "\n";
-    if (write(options.ready_fd, line.data(), line.size()) < 0) perror("manta-control: --ready-fd");
+    if (write(options.ready_fd, addresses.data(), addresses.size()) < 0) perror("manta-control: --ready-fd");
     if (options.ready_fd > 2) close(options.ready_fd);
   }
   while (!stopping) (*loop)->RunOnce(-1);
@@ -153,6 +192,9 @@ int main(int argc, char** argv) {
   const char* home = std::getenv("HOME");
   CLI::App app("The control store of a Manta cluster.");
   app.add_option("--address", options.address, "where to listen: '@' and a name")->capture_default_str();
+  app.add_option("--listen", options.listen,
+                 "also at this TCP address: host:port (port 0: any); with TLS unless loopback");
+  app.add_option("--secrets", options.secrets, "folder of the cluster's token and certificates (default ~/.manta)");
   auto* folder = app.add_option("--folder", options.folder,
                                 "keep the tables here, in a log and SQLite (default ~/.manta/control)");
   auto* shards =
@@ -168,6 +210,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   CLI11_PARSE(app, argc, argv);
+  if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
   if (options.folder.empty() && options.redis.empty()) {
     if (home == nullptr || *home == '\0') {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));

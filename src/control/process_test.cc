@@ -14,6 +14,7 @@
 
 #include "control/test_util.h"
 #include "wire/control_client.h"
+#include "wire/secrets.h"
 
 namespace manta::control {
 namespace {
@@ -160,6 +161,31 @@ TEST_F(ControlProcessTest, EndsAtATermAndComesBackWithEverything) {
   EXPECT_EQ((*value)->value, "1");
 }
 
+TEST_F(ControlProcessTest, OverTcpMembersAreServedAndStrangersAreNot) {
+  const std::string text = process_.Start({"--folder", folder_.path() + "/c", "--address", address_, "--listen",
+                                           "127.0.0.1:0", "--secrets", folder_.path() + "/secrets"});
+  ASSERT_TRUE(text.starts_with(address_ + "\n")) << text;
+  const std::string port = text.substr(address_.size() + 1, text.size() - address_.size() - 2);
+  const auto put = [&](const std::shared_ptr<wire::Secrets>& secrets) {
+    wire::ControlClientOptions options;
+    options.patience_us = 2'000'000;
+    ControlClient client(*loop_, wire::ConnectOverTcp(*loop_, port, secrets), options);
+    std::optional<Result<ControlWritten>> written;
+    client.Put(Table::kNodes, "n", "1", [&](Result<ControlWritten> result) { written = std::move(result); });
+    EXPECT_TRUE(RunUntil(*loop_, [&] { return written.has_value(); }));
+    return written->status();
+  };
+  Result<std::shared_ptr<wire::Secrets>> member = wire::Secrets::Open(folder_.path() + "/secrets");
+  ASSERT_TRUE(member.ok()) << member.status().message();
+  const Status served = put(*member);
+  EXPECT_TRUE(served.ok()) << served.message();
+  wire::Keys keys = (*member)->keys();
+  keys.token[0] ^= std::byte{1};
+  const Status refused = put(wire::Secrets::FromKeys(keys));
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_NE(refused.message().find("token"), std::string::npos) << refused.message();
+}
+
 TEST_F(ControlProcessTest, SaysWhatIsWrong) {
   EXPECT_NE(process_.Start({"--redis", "unix:/nowhere/at/all", "--redis-patience", "0.1"}).find("No such file"),
             std::string::npos);
@@ -178,7 +204,7 @@ TEST_F(ControlProcessTest, SaysWhatIsWrong) {
             std::string::npos);
 }
 
-TEST_F(ControlProcessTest, ListensOnNoPort) {
+TEST_F(ControlProcessTest, ListensOnNoPortUnlessTold) {
   ASSERT_EQ(Start(), address_ + "\n");
   // Its sockets, by number: none of them may be in the tables of the network.
   std::set<std::string> sockets;

@@ -1,6 +1,6 @@
 // Server speaks the control store's protocol (wire/control_messages.h) with any number of peers, on behalf of Tables.
 //
-// It is handed sockets that are connected and whose peer is authenticated: who listens, and how a peer proves who it
+// It is handed streams that are connected and whose peer is authenticated: who listens, and how a peer proves who it
 // is, is not its business. It trusts no byte that they send: nonsense ends that connection and no other.
 //
 // Threads: one loop's. Lifetime: shorter than that of the loop and the tables.
@@ -10,10 +10,10 @@
 #include <memory>
 #include <unordered_map>
 
-#include "base/fd.h"
 #include "base/loop.h"
 #include "control/tables.h"
 #include "wire/connection.h"
+#include "wire/stream.h"
 
 namespace manta::control {
 
@@ -27,8 +27,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // A connected, authenticated, non-blocking stream socket.
-  Status Add(base::Fd socket);
+  // Connected and authenticated.
+  Status Add(wire::Stream stream);
 
   [[nodiscard]] std::size_t peers() const { return peers_.size(); }
   [[nodiscard]] std::uint64_t requests() const { return requests_; }

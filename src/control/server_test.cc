@@ -42,13 +42,19 @@ class ServerTest : public testing::Test {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return Status(Code::kIo, "pair");
     base::Fd ours(pair[1]);
-    if (Status status = server_->Add(base::Fd(pair[0])); !status.ok()) return status;
+    if (Status status = server_->Add(wire::Stream(base::Fd(pair[0]))); !status.ok()) return status;
     last_socket_ = ours.get();
     return ours;
   }
   void MakeClient(wire::ControlClientOptions options = {}) {
     client_ = std::make_unique<ControlClient>(
-        *loop_, [this](const ControlClient::Connected& done) { done(Dial()); }, options);
+        *loop_,
+        [this](const ControlClient::Connected& done) {
+          Result<base::Fd> socket = Dial();
+          if (!socket.ok()) return done(socket.status());
+          done(wire::Stream(std::move(*socket)));
+        },
+        options);
   }
   // As the network does it: both ends see the connection end.
   void CutConnection() const { shutdown(last_socket_, SHUT_RDWR); }

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "wire/frame.h"
+#include "wire/stream.h"
 
 namespace manta::wire {
 
@@ -31,8 +32,11 @@ class Connection {
 
   static constexpr std::size_t kMaxOutgoing = 64U << 20;
 
+  // Over a Unix socket, or what a Listener or Dial gave: plain or encrypted, it is all the same from here.
+  Connection(base::Loop& loop, Stream stream, OnFrame on_frame, OnClose on_close);
   // `socket` must be non-blocking.
-  Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close);
+  Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close)
+      : Connection(loop, Stream(std::move(socket)), std::move(on_frame), std::move(on_close)) {}
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -61,7 +65,7 @@ class Connection {
   void ReadNow();
 
   [[nodiscard]] bool open() const { return state_ == State::kOpen; }
-  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] int fd() const { return stream_.fd(); }
   [[nodiscard]] std::size_t outgoing_bytes() const { return outgoing_bytes_; }
 
  private:
@@ -73,15 +77,16 @@ class Connection {
   };
 
   void SendFrame(std::string bytes, std::initializer_list<int> fds);
-  // One sendmsg. False: nothing was sent, and the connection closed or is to be written to later.
+  // One write. False: nothing was sent, and the connection closed or is to be written to later.
   bool SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent);
   void OnEvents(std::uint32_t events);
   void Read();
+  void ReadOn();
   void Write();
   void WatchFor();
 
   base::Loop& loop_;
-  base::Fd socket_;
+  Stream stream_;
   OnFrame on_frame_;
   OnClose on_close_;
   State state_ = State::kOpen;
@@ -90,6 +95,7 @@ class Connection {
   bool short_read_is_all_ = false;
   std::uint32_t watching_ = 0;
   base::Loop::TimerId closing_ = 0;
+  base::Loop::TimerId reading_ = 0;  // goes on with what the stream has and the socket has not
   FrameReader reader_;
   std::size_t spare_fds_ = 0;  // received, and not yet taken by a frame
   std::deque<Outgoing> outgoing_;

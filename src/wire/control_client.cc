@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/fd.h"
+#include "wire/dial.h"
 
 namespace manta::wire {
 namespace {
@@ -141,15 +143,15 @@ void ControlClient::ReleaseHeld() {
 }
 
 void ControlClient::StartConnecting() {
-  connect_([this, alive = alive_](Result<base::Fd> socket) {
-    if (*alive) OnConnected(std::move(socket));
+  connect_([this, alive = alive_](Result<Stream> stream) {
+    if (*alive) OnConnected(std::move(stream));
   });
 }
 
-void ControlClient::OnConnected(Result<base::Fd> socket) {
-  if (!socket.ok()) return ConnectLater(socket.status());
+void ControlClient::OnConnected(Result<Stream> stream) {
+  if (!stream.ok()) return ConnectLater(stream.status());
   connection_ = std::make_unique<Connection>(
-      loop_, std::move(*socket), [this](Frame& frame) { OnFrame(frame); },
+      loop_, std::move(*stream), [this](Frame& frame) { OnFrame(frame); },
       [this](const Status& why) { OnLost(why.ok() ? Status(Code::kUnavailable, "it closed the connection") : why); });
   if (Status status = connection_->Start(); !status.ok()) {
     connection_.reset();
@@ -298,7 +300,21 @@ ControlClient::Connect ConnectLocally(std::string address) {
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != getuid()) {
       return done(Status(Code::kUnavailable, Cat("who listens at ", address, " is not of this user")));
     }
-    done(std::move(fd));
+    done(Stream(std::move(fd)));
+  };
+}
+
+ControlClient::Connect ConnectOverTcp(base::Loop& loop, std::string address, std::shared_ptr<Secrets> secrets) {
+  // One attempt at a time; it lives as long as the function that made it.
+  auto dial = std::make_shared<std::unique_ptr<Dial>>();
+  return [&loop, address = std::move(address), secrets = std::move(secrets), dial](ControlClient::Connected done) {
+    DialOptions options;
+    options.role = LinkRole::kControl;
+    options.secrets = secrets;
+    *dial = std::make_unique<Dial>(loop, address, options, [done = std::move(done)](Result<Link> link) {
+      if (!link.ok()) return done(link.status());
+      done(std::move(link->stream));
+    });
   };
 }
 

@@ -20,11 +20,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/loop.h"
 #include "types/status.h"
 #include "wire/connection.h"
 #include "wire/control_messages.h"
+#include "wire/secrets.h"
+#include "wire/stream.h"
 
 namespace manta::wire {
 
@@ -37,8 +38,8 @@ struct ControlClientOptions {
 
 class ControlClient {
  public:
-  // Gives a connected, authenticated, non-blocking socket, now or later, once.
-  using Connected = std::function<void(Result<base::Fd>)>;
+  // Gives a connected, authenticated stream, now or later, once.
+  using Connected = std::function<void(Result<Stream>)>;
   using Connect = std::function<void(Connected done)>;
   using OnValue = std::function<void(Result<ControlValue>)>;  // version 0: there is no such key
   using OnWritten = std::function<void(Result<ControlWritten>)>;
@@ -105,7 +106,7 @@ class ControlClient {
   [[nodiscard]] bool MaySend(const Request& request) const;
   void ReleaseHeld();
   void StartConnecting();
-  void OnConnected(Result<base::Fd> socket);
+  void OnConnected(Result<Stream> stream);
   void OnFrame(Frame& frame);
   void OnAnswer(Frame& frame);
   void OnLost(const Status& why);
@@ -139,5 +140,8 @@ class ControlClient {
 
 // Connects to "@name" on this machine.
 [[nodiscard]] ControlClient::Connect ConnectLocally(std::string address);
+// Connects to "host:port" with the cluster's token, and TLS if that is another machine.
+[[nodiscard]] ControlClient::Connect ConnectOverTcp(base::Loop& loop, std::string address,
+                                                    std::shared_ptr<Secrets> secrets);
 
 }  // namespace manta::wire
