@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
       "manta-bench"};
   bench::Options options;
   bool list = false, probe = false;
+  std::string serve;
   app.add_option("--filter", options.filter, "only workloads whose name matches this regular expression")
       ->type_name("RE");
   app.add_option("--json", options.json, "write the rows to this file, too")->type_name("FILE");
@@ -24,10 +25,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
   app.add_flag("--list", list, "print the workloads and stop");
-  app.add_flag("--probe-queued", probe)->group("");  // what queued_1m_tasks starts; not for people
+  app.add_flag("--probe-queued", probe)->group("");     // what queued_1m_tasks starts; not for people
+  app.add_option("--serve-control", serve)->group("");  // what the control store's rows start
   CLI11_PARSE(app, argc, argv);
   try {
     if (probe) return bench::QueuedProbe();
+    if (!serve.empty()) return bench::ServeControl(serve);
     bench::Baselines baselines;
     bench::Suite suite;
     suite.OnDone([&baselines] { baselines.Release(); });
@@ -36,6 +39,7 @@ int main(int argc, char** argv) {
     bench::AddActors(suite, baselines);
     bench::AddObjects(suite, baselines);
     bench::AddLimits(suite, baselines);
+    bench::AddControl(suite);
     bench::AddRivals(suite, baselines);
     if (list) return suite.List(), 0;
     return suite.Run(options);

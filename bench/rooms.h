@@ -1,6 +1,8 @@
 // The groups of workloads; each adds its own to the suite.
 #pragma once
 
+#include <string>
+
 #include "baselines.h"
 #include "harness.h"
 
@@ -11,9 +13,12 @@ void AddActors(Suite& suite, Baselines& baselines);
 void AddObjects(Suite& suite, Baselines& baselines);
 void AddLimits(Suite& suite, Baselines& baselines);
 void AddStartup(Suite& suite, Baselines& baselines);
+void AddControl(Suite& suite);
 void AddRivals(Suite& suite, Baselines& baselines);
 
 // The part of queued_1m_tasks that needs a process of its own: prints seconds and bytes per task.
 int QueuedProbe();
+// The other process of the control store's rows; talks over descriptor 3.
+int ServeControl(const std::string& storage);
 
 }  // namespace bench

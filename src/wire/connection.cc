@@ -1,35 +1,43 @@
-#include "node/connection.h"
+#include "wire/connection.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
-namespace manta::node {
+namespace manta::wire {
 namespace {
 
 // More than a Unix socket's buffers hold: whatever was sent before a read began is read by it, and
 // a peer that never stops sending still lets the others have their turn.
 constexpr std::size_t kReadPerTurn = 4U << 20;
+constexpr std::size_t kReadBuffer = 256U << 10;
 constexpr std::size_t kMaxSpareFds = 64;
 
 }  // namespace
 
-Connection::Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close)
-    : loop_(loop), socket_(std::move(socket)), on_frame_(std::move(on_frame)), on_close_(std::move(on_close)) {}
+Connection::Connection(base::Loop& loop, Stream stream, OnFrame on_frame, OnClose on_close)
+    : loop_(loop), stream_(std::move(stream)), on_frame_(std::move(on_frame)), on_close_(std::move(on_close)) {}
 
 Connection::~Connection() {
   *alive_ = false;
-  if (watched_) loop_.Unwatch(socket_.get());
+  if (watched_) loop_.Unwatch(fd());
   if (closing_ != 0) loop_.Cancel(closing_);
+  if (reading_ != 0) loop_.Cancel(reading_);
 }
 
 Status Connection::Start() {
-  const Status status = loop_.Watch(socket_.get(), EPOLLIN, [this](std::uint32_t events) { OnEvents(events); });
+  int domain = AF_UNSPEC;
+  socklen_t size = sizeof domain;
+  getsockopt(stream_.fd(), SOL_SOCKET, SO_DOMAIN, &domain, &size);
+  // A Unix socket gives less than it has where descriptors come in between, TLS less than it has decrypted; plain TCP
+  // gives all.
+  short_read_is_all_ = !stream_.encrypted() && (domain == AF_INET || domain == AF_INET6);
+  const Status status = loop_.Watch(fd(), EPOLLIN, [this](std::uint32_t events) { OnEvents(events); });
   watched_ = status.ok();
   watching_ = EPOLLIN;
+  if (watched_) ReadOn();  // what came with the end of a TLS handshake
   return status;
 }
 
@@ -39,10 +47,10 @@ void Connection::Close(Status why) {
   why_ = std::move(why);
   outgoing_.clear();
   outgoing_bytes_ = 0;
-  if (watched_) loop_.Unwatch(socket_.get());
+  if (watched_) loop_.Unwatch(fd());
   watched_ = false;
   // The peer learns at once; the owner from the loop, because it may be in the middle of anything.
-  shutdown(socket_.get(), SHUT_RDWR);
+  stream_.Shutdown();
   closing_ = loop_.After(0, [this] {
     closing_ = 0;
     const OnClose callback = on_close_;  // which destroys this object
@@ -53,7 +61,7 @@ void Connection::Close(Status why) {
 
 void Connection::CloseAfterSending(Status why) {
   if (state_ != State::kOpen) return;
-  if (outgoing_.empty()) {
+  if (outgoing_.empty() && !stream_.WantsWrite()) {
     Close(std::move(why));
     return;
   }
@@ -71,7 +79,10 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
   item.bytes = std::move(bytes);
   if (outgoing_.empty()) {
     if (!SendSome(item.bytes, std::span(fds.begin(), fds.size()), &item.sent) && !open()) return;
-    if (item.sent == item.bytes.size()) return;
+    if (item.sent == item.bytes.size()) {
+      if (stream_.WantsWrite()) WatchFor();
+      return;
+    }
   }
   // Descriptors go with the first byte; those of a frame that waits may be closed meanwhile by their owner.
   for (const int fd : fds) {
@@ -93,18 +104,25 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
 }
 
 bool Connection::SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent) {
-  const std::ptrdiff_t count = wire::SendOnce(socket_.get(), std::as_bytes(std::span(bytes)), fds, MSG_DONTWAIT);
-  if (count >= 0) {
-    *sent += static_cast<std::size_t>(count);
-    return true;
+  const IoResult result = stream_.Write(std::as_bytes(std::span(bytes)), fds);
+  switch (result.state) {
+    case IoState::kSome:
+      *sent += result.bytes;
+      return true;
+    case IoState::kWouldBlock:
+      return false;
+    case IoState::kClosed:
+      // A peer that is gone may have left words behind: they are read first, then its close is seen.
+      if (state_ == State::kOpen) {
+        *sent += bytes.size();
+        return true;
+      }
+      Close(Status(Code::kUnavailable, "cannot send: the peer is gone"));
+      return false;
+    case IoState::kFailed:
+      break;
   }
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-  // A peer that is gone may have left words behind: they are read first, then its close is seen.
-  if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
-    *sent += bytes.size();
-    return true;
-  }
-  Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
+  Close(stream_.failure());
   return false;
 }
 
@@ -121,27 +139,29 @@ void Connection::OnEvents(std::uint32_t events) {
 
 void Connection::Read() {
   const std::shared_ptr<bool> alive = alive_;
-  static std::array<std::byte, 256U << 10> buffer;  // the loop's one thread; contents live for one turn
+  // Contents live for one turn. Per thread, because a process may have several loops; on the heap, because a
+  // library's thread-local memory is taken from every thread's stack.
+  thread_local const auto buffer_owner = std::make_unique_for_overwrite<std::byte[]>(kReadBuffer);
+  const std::span<std::byte> buffer(buffer_owner.get(), kReadBuffer);
   std::size_t total = 0;
   while (state_ == State::kOpen && total < kReadPerTurn) {
-    std::size_t count = 0;
-    bool would_block = false;
     std::vector<base::Fd> fds;
-    const Status status = wire::Receive(socket_.get(), buffer, &count, &fds, &would_block);
-    if (!status.ok()) {
-      Close(status);
+    const IoResult result = stream_.Read(buffer, &fds);
+    if (result.state == IoState::kFailed) {
+      Close(stream_.failure());
       return;
     }
-    if (would_block) return;
-    if (count == 0) {
+    if (result.state == IoState::kWouldBlock) break;
+    if (result.state == IoState::kClosed) {
       Close({});
       return;
     }
+    const std::size_t count = result.bytes;
     total += count;
     spare_fds_ += fds.size();
-    reader_.Add(std::span(buffer).first(count), std::move(fds));
+    reader_.Add(buffer.first(count), std::move(fds));
     for (;;) {
-      wire::Frame frame;
+      Frame frame;
       const Result<bool> next = reader_.Next(&frame);
       if (!next.ok()) {
         Close(next.status());
@@ -156,10 +176,24 @@ void Connection::Read() {
       Close(Status(Code::kCorrupt, "descriptors without a message"));
       return;
     }
+    if (short_read_is_all_ && count < buffer.size()) break;
   }
+  ReadOn();
+  WatchFor();
+}
+
+// The loop hears of the socket only.
+void Connection::ReadOn() {
+  if (state_ != State::kOpen || reading_ != 0 || !stream_.Buffered()) return;
+  reading_ = loop_.After(0, [this] {
+    reading_ = 0;
+    ReadNow();
+  });
 }
 
 void Connection::Write() {
+  // What an encrypted stream has taken and not sent goes first, also when nothing follows.
+  if (std::size_t none = 0; outgoing_.empty() && stream_.WantsWrite()) SendSome({}, {}, &none);
   while (!outgoing_.empty() && state_ != State::kClosed) {
     Outgoing& item = outgoing_.front();
     std::vector<int> fds;
@@ -167,12 +201,16 @@ void Connection::Write() {
     for (const base::Fd& fd : item.fds) fds.push_back(fd.get());
     if (!SendSome(std::string_view(item.bytes).substr(item.sent), fds, &item.sent)) break;
     item.fds.clear();
-    if (item.sent < item.bytes.size()) break;
+    if (item.sent < item.bytes.size()) {
+      if (stream_.encrypted() && !stream_.WantsWrite())
+        continue;  // TLS takes some at a time, and the socket takes more
+      break;
+    }
     outgoing_bytes_ -= item.bytes.size();
     outgoing_.pop_front();
   }
   if (state_ == State::kClosed) return;
-  if (outgoing_.empty() && state_ == State::kLastWords) {
+  if (outgoing_.empty() && !stream_.WantsWrite() && state_ == State::kLastWords) {
     Close(std::move(why_));
     return;
   }
@@ -182,10 +220,10 @@ void Connection::Write() {
 void Connection::WatchFor() {
   if (!watched_) return;
   std::uint32_t events = state_ == State::kOpen ? EPOLLIN : 0U;
-  if (!outgoing_.empty()) events |= EPOLLOUT;
+  if (!outgoing_.empty() || stream_.WantsWrite()) events |= EPOLLOUT;
   if (events == watching_) return;
   watching_ = events;
-  loop_.Change(socket_.get(), events);
+  loop_.Change(fd(), events);
 }
 
-}  // namespace manta::node
+}  // namespace manta::wire
