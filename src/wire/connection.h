@@ -92,6 +92,7 @@ class Connection {
   State state_ = State::kOpen;
   Status why_;
   bool watched_ = false;
+  bool short_read_is_all_ = false;
   std::uint32_t watching_ = 0;
   base::Loop::TimerId closing_ = 0;
   base::Loop::TimerId reading_ = 0;  // goes on with what the stream has and the socket has not
