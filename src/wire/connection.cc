@@ -30,10 +30,10 @@ Connection::~Connection() {
 Status Connection::Start() {
   int domain = AF_UNSPEC;
   socklen_t size = sizeof domain;
-  getsockopt(stream_.fd(), SOL_SOCKET, SO_DOMAIN, &domain, &size);
-  // A Unix socket gives less than it has where descriptors come in between, TLS less than it has decrypted; plain TCP
-  // gives all.
-  short_read_is_all_ = !stream_.encrypted() && (domain == AF_INET || domain == AF_INET6);
+  getsockopt(fd(), SOL_SOCKET, SO_DOMAIN, &domain, &size);
+  // A Unix socket gives less than it has where descriptors come in between, and TLS where it ends or breaks; plain TCP
+  // gives what it has.
+  short_read_is_all_ = (domain == AF_INET || domain == AF_INET6) && !stream_.encrypted();
   const Status status = loop_.Watch(fd(), EPOLLIN, [this](std::uint32_t events) { OnEvents(events); });
   watched_ = status.ok();
   watching_ = EPOLLIN;

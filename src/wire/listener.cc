@@ -209,7 +209,7 @@ void Listener::Fail(Place place) {
 void Listener::AdvanceJoin(Place place) {
   Pending& one = **place;
   Stream& stream = one.link.stream;
-  const auto give_up = [&](Status why) {
+  const auto give_up = [&](const Status& why) {
     const std::string peer = one.peer;
     ++counters_.gone;
     Drop(place);
