@@ -14,6 +14,7 @@ SpillOver::Verdict SpillOver::Decide(const NodeLoad& load, std::size_t index, co
   const Resources& total = asked.total != nullptr ? *asked.total : load.total();
   if (!total.Covers(need)) return {0, waiting, Why::kMissing};
   if (waiting == 0) return {};
+  if (asked.fetch_us > options_.fetch_threshold_us) return {0, waiting, Why::kElsewhere};
 
   // What is free serves the first of them at once; the rest share what the node has.
   std::int64_t fit = waiting;

@@ -4,6 +4,8 @@
 //
 // A task stays unless
 //   - the node lacks something it needs (resources in all, a label, another node was asked for) or is draining; or
+//   - inputs would have to be fetched, and that takes longer than asking: the global scheduler may know a node that has
+//     them; or
 //   - the node is overloaded: the task would wait longer than the threshold. Of a class with a backlog the tasks beyond
 //     the threshold go up, the others stay; so a burst of n tasks costs one message upward, not n.
 // The question may be asked again at any time about tasks that have not started: their owner still holds them.
@@ -30,6 +32,8 @@ class SpillOver {
     double threshold_us = 10'000;
     // How much longer than expected a task from above may wait and still be taken.
     double tolerance_us = 10'000;
+    // A fetch that takes longer is worth the question: some round trips to the global scheduler.
+    double fetch_threshold_us = 500;
   };
 
   enum class Why : std::uint8_t { kRoom, kShortWait, kOverload, kMissing, kElsewhere, kDraining };
@@ -42,6 +46,7 @@ class SpillOver {
   struct Asked {
     std::int64_t waiting = 0;          // tasks of the class that may still go up; counted in the load already
     bool elsewhere = false;            // labels or affinity exclude this node, or they are to be spread
+    double fetch_us = 0;               // missing input bytes / bandwidth, for one of them
     bool draining = false;             // this node takes no more
     const Resources* total = nullptr;  // what the node has, unless the load's total (a bundle's share, say)
   };

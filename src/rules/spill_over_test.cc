@@ -69,8 +69,15 @@ TEST(SpillOver, AMissingResourceSendsAllUp) {
 
 TEST(SpillOver, ADrainingNodeAndOneThatIsNotMeantKeepNothing) {
   Node node;
-  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, false, true}).why, SpillOver::Why::kDraining);
-  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, true, false}).up, 5);
+  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, false, 0, true}).why, SpillOver::Why::kDraining);
+  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, true}).up, 5);
+}
+
+TEST(SpillOver, TasksWhoseInputsAreFarGoUp) {
+  Node node;
+  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, false, 100}).up, 0)
+      << "fetched before one could ask";
+  EXPECT_EQ(SpillOver().Decide(node.load, node.one, node.free, {5, false, 50'000}).up, 5);
 }
 
 TEST(SpillOver, TheTasksOfOtherClassesCountInTheWait) {
