@@ -5,7 +5,7 @@ add_test(NAME scripts.leftovers COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/sc
 add_test(NAME scripts.checks COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/selftest)
 set_tests_properties(docs layering scripts.leftovers scripts.checks PROPERTIES TIMEOUT 60 LABELS quick)
 if(TARGET manta_rules)
-  add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules)
+  add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules sim)
   set_tests_properties(pure PROPERTIES TIMEOUT 60)
 endif()
 
