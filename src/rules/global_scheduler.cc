@@ -214,10 +214,13 @@ GlobalScheduler::Candidate GlobalScheduler::Look(std::uint32_t place, const Plac
     const double has = std::max(At(node.has, number), 1.0);
     const double available = std::max(At(node.available, number), 0.0);
     const double sent = At(node.sent_units, number);
-    slots = std::min(slots, std::floor(std::max(available - sent, 0.0) / amount));
+    // What is free goes first to those who wait already, be it that leases of others idle there at the moment.
+    const double backlog = At(node.backlog, number);
+    const double waits = backlog / std::max(run_us, 1.0);
+    slots = std::min(slots, std::floor(std::max(available - sent - waits, 0.0) / amount));
     // Of what was sent, what exceeded the free part queues.
     const double queued = sent > available ? (sent - available) / sent * At(node.sent_work, number) : 0;
-    wait = std::max(wait, (At(node.backlog, number) + queued + amount * run_us) / has);
+    wait = std::max(wait, (backlog + queued + amount * run_us) / has);
     out.step_us = std::max(out.step_us, amount * run_us / has);
   }
   out.slots = static_cast<std::int64_t>(slots);
@@ -360,7 +363,8 @@ std::uint64_t GlobalScheduler::Open(const Candidate& candidate, const PlaceReque
   }
   ++node.open;
   tickets_.emplace(id, ticket);
-  expiry_.emplace_back(now_us, id);
+  const double lasts = std::min(candidate.wait_us + candidate.fetch_us + ticket.run_us, 1.0 * kTicketUs);
+  expiry_.emplace(now_us + std::min(kLeastTicketUs + static_cast<std::int64_t>(lasts), kTicketUs), id);
   return id;
 }
 
@@ -389,11 +393,9 @@ void GlobalScheduler::DropTickets(std::uint32_t place) {
 }
 
 void GlobalScheduler::Expire(std::int64_t now_us) {
-  while (!expiry_.empty() &&
-         (now_us - expiry_.front().first >= kTicketUs || !tickets_.contains(expiry_.front().second))) {
-    if (tickets_.contains(expiry_.front().second)) ++counts_.expired;
-    Close(expiry_.front().second);
-    expiry_.pop_front();
+  for (; !expiry_.empty() && expiry_.top().first <= now_us; expiry_.pop()) {
+    if (tickets_.contains(expiry_.top().second)) ++counts_.expired;
+    Close(expiry_.top().second);
   }
 }
 

@@ -7,7 +7,9 @@
 //
 // Its view is what heartbeats said, so it is old. Two things keep that harmless:
 //   - what it sent to a node counts as that node's work until a heartbeat that has seen it arrives (tickets), or it
-//     bounces, or kTicketUs pass; otherwise everything would go to the one node that looked idle;
+//     bounces, or its tasks should have ended by the estimate; otherwise everything would go to the one node that
+//     looked idle. Why not until the heartbeat alone: between two of them a node ends many short tasks, and
+//     charged with all of them it looks full (doc/simulator.md);
 //   - it commits nothing. The node's LeaseQueue alone gives resources; a node that is fuller than it seemed refuses
 //     (SpillOver::Take), sends its true load with the refusal, and the task is placed again: Bounced, then Place with
 //     `refused` and `bounces`. After kMostBounces a placement is final: the node queues it whatever its load is.
@@ -28,9 +30,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <optional>
+#include <queue>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -105,7 +108,8 @@ class GlobalScheduler {
   static constexpr std::size_t kMostLooks = 64;
   static constexpr std::size_t kMostHolders = 16;  // of one input
   static constexpr std::uint32_t kMostBounces = 3;
-  static constexpr std::int64_t kTicketUs = 2'000'000;
+  static constexpr std::int64_t kTicketUs = 2'000'000;   // the longest that a ticket is open …
+  static constexpr std::int64_t kLeastTicketUs = 5'000;  // … and what is added for the way there
 
   // `replica` is in every ticket and seeds the samples.
   GlobalScheduler(std::uint32_t replica, const Options& options);
@@ -135,7 +139,7 @@ class GlobalScheduler {
     std::uint64_t tasks = 0;
     std::uint64_t looks = 0;  // nodes whose wait was estimated
     std::uint64_t bounces = 0;
-    std::uint64_t expired = 0;  // tickets
+    std::uint64_t expired = 0;  // tickets that no heartbeat closed
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] std::size_t nodes() const { return by_id_.size(); }
@@ -218,8 +222,9 @@ class GlobalScheduler {
   std::unordered_map<ClassId, Average> run_us_;  // over all nodes
   Average bytes_per_us_;
   std::unordered_map<std::uint64_t, Ticket> tickets_;
-  std::deque<std::pair<std::int64_t, std::uint64_t>> expiry_;  // when opened, ticket
-  std::uint64_t version_ = 1;                                  // of the set of nodes
+  using Due = std::pair<std::int64_t, std::uint64_t>;  // when, ticket
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> expiry_;
+  std::uint64_t version_ = 1;  // of the set of nodes
   std::uint64_t searches_ = 0;
   std::uint64_t last_ticket_ = 0;
   std::uint64_t random_ = 0;

@@ -122,11 +122,15 @@ TEST(GlobalScheduler, WhatItJustSentCountsUntilAHeartbeatHasSeenIt) {
   EXPECT_EQ(cluster.scheduler.Charged(1, "CPU"), 0);
 }
 
-TEST(GlobalScheduler, ATicketThatNeverArrivesIsForgotten) {
+TEST(GlobalScheduler, ATicketCountsNoLongerThanItsTasksShouldLast) {
   Cluster cluster(1, 4);
   cluster.Place(cluster.Want(4));
   EXPECT_EQ(cluster.scheduler.Charged(1, "CPU"), 4.0 * kUnit);
-  cluster.now += GlobalScheduler::kTicketUs;
+  cluster.now += 10'000;  // they run for that long
+  cluster.Place(cluster.Want(1));
+  EXPECT_EQ(cluster.scheduler.Charged(1, "CPU"), 5.0 * kUnit);
+  cluster.now += GlobalScheduler::kLeastTicketUs;
+  cluster.scheduler.Withdrawn(cluster.last[0].ticket);
   cluster.Place(cluster.Want(1));
   EXPECT_EQ(cluster.scheduler.Charged(1, "CPU"), 1.0 * kUnit);
   EXPECT_EQ(cluster.scheduler.counts().expired, 1U);
@@ -148,6 +152,13 @@ TEST(GlobalScheduler, ABounceBringsTheTrueLoadAndAnotherNode) {
   request.bounces = 2;
   EXPECT_EQ(cluster.PlaceOne(request), first) << "all refused: the less loaded one must take it";
   EXPECT_TRUE(cluster.last[0].final);
+}
+
+TEST(GlobalScheduler, FreeCpusBesideALongQueueAreNotRoom) {
+  Cluster cluster;
+  cluster.Beat(1, Cpus(8), Cpus(4), 500);  // idle leases of somebody, about to be revoked for those who wait
+  cluster.Beat(2, Cpus(8), Cpus(0), 20);
+  EXPECT_EQ(cluster.Place(cluster.Want(4)), (std::map<NodeId, std::int64_t>{{2, 4}}));
 }
 
 TEST(GlobalScheduler, AnOldHeartbeatChangesNothing) {
@@ -274,7 +285,7 @@ TEST(GlobalScheduler, RandomEventsKeepItsPromises) {
     std::map<NodeId, Heartbeat> nodes;
     std::map<std::uint64_t, std::pair<NodeId, std::int64_t>> open;  // tickets of one-CPU tasks
     for (int step = 0; step < 2'000; ++step) {
-      cluster.now += 100;  // no ticket expires
+      cluster.now += 1;  // no ticket expires
       const auto id = static_cast<NodeId>(1 + random() % 30);
       switch (random() % 8) {
         case 0: {

@@ -42,7 +42,12 @@ double NodeLoad::WaitUs(std::size_t index, const Resources& free) const {
   double wait = 0;
   for (const auto& [name, amount] : one.need.amounts()) {
     const std::int64_t total = total_.Get(name);
-    if (free.Get(name) >= amount || total <= 0) continue;
+    // What is free goes to those who wait already.
+    std::int64_t before = 0;
+    for (const Class& other : classes_) {
+      if (other.queued > 0) before += other.queued * other.need.Get(name);
+    }
+    if (free.Get(name) - before >= amount || total <= 0) continue;
     const double own_turn = static_cast<double>(amount) * MeanRunUs(index);
     wait = std::max(wait, (Backlog(name) + own_turn) / static_cast<double>(total));
   }

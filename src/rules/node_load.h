@@ -5,7 +5,8 @@
 // What waits is counted in tasks, not in lease requests: the tasks that owners still hold back for want of a lease
 // belong to the queue (`Queued`), otherwise a node with one owner and a million tasks looks idle.
 //
-// The wait for a need, where the node has not enough free of some resource, is the largest over those resources of
+// The wait for a need, where the node has not enough free of some resource for it and all who wait already, is the
+// largest over those resources of
 //     (sum over classes of queued x mean run time x what one takes of it + its own turn) / what the node has of it,
 // that is, "queue length x mean run time" divided by how many run side by side.
 //
@@ -60,7 +61,7 @@ class NodeLoad {
   [[nodiscard]] double Backlog(const std::string& resource) const;
   // Every resource that waits for something.
   [[nodiscard]] std::map<std::string, double> Backlogs() const;
-  // How long one more task of the class would wait, while `free` is free. 0 if it fits.
+  // How long one more task of the class would wait, while `free` is free. 0 if it fits beside all that wait already.
   [[nodiscard]] double WaitUs(std::size_t index, const Resources& free) const;
   // For a heartbeat: classes of which something waits or has run here.
   [[nodiscard]] std::vector<ClassLoad> Classes() const;

@@ -183,17 +183,17 @@ void Cluster::AskForLeases(std::uint32_t index) {
   for (;;) {
     Queue& queue = queues_[index];
     const std::int64_t most = std::min(queue.pending + queue.leases, node.slots[queue.kind]);
-    if (queue.leases + queue.requests >= most) break;
+    if (queue.leases + static_cast<std::int64_t>(queue.asked.size()) >= most) break;
     rules::LeaseWant want;
     want.key = {queue.owner + 1, ++node.last_request};
     want.need = model_.classes[queue.kind].need;
     want.queue = queue.kind;
-    ++queue.requests;
+    queue.asked.push_back(want.key.request);
     node.requests[want.key.request] = index;
     rules::LeaseActions actions;
     const Status status = node.leases.Add(want, NowUs(), &actions);
     if (!status.ok()) {  // cannot be: slots > 0
-      --queue.requests;
+      queue.asked.pop_back();
       return;
     }
     Perform(at, &actions);
@@ -246,9 +246,19 @@ void Cluster::GoIdle(std::uint32_t index) {
   queue.idle.push_back(index);
   Node& node = *nodes_[queue.node];
   ++node.idle[queue.kind];
+  // An owner without tasks withdraws what it asked for: requests that nobody needs would hold others up.
+  if (!queue.asked.empty()) {
+    rules::LeaseActions actions;
+    std::erase_if(queue.asked, [&](std::uint64_t request) {
+      const bool waited = node.leases.Cancel({queue.owner + 1, request}, NowUs(), &actions);
+      if (waited) node.requests.erase(request);
+      return waited;  // else it was granted just now, and comes
+    });
+    Perform(queue.node, &actions);
+  }
   if (node.leases.waiting() == 0) return;
   // Found when the daemon polls next: half an interval from now, in the mean.
-  const bool told = model_.tell_idle && queue.owner != queue.node;
+  const bool told = model_.tell_idle;
   ScheduleTick(queue.node, now_ns_ + (told ? Ns(model_.grant_us) : rules::LeaseQueue::kIdlePollUs * 500));
 }
 
@@ -272,7 +282,7 @@ void Cluster::Perform(std::uint32_t at, rules::LeaseActions* actions) {
       workers_[worker] = {at, index, grant->lease, 0, false, false};
       node.workers[grant->lease] = worker;
       Queue& queue = queues_[index];
-      --queue.requests;
+      std::erase(queue.asked, grant->key.request);
       ++queue.leases;
       if (queue.pending > 0) {
         At(Begin(&workers_[worker], now_ns_ + Ns(model_.grant_us)), kTaskEnd, worker);
@@ -303,6 +313,7 @@ void Cluster::Return(std::uint32_t index) {
   rules::LeaseActions actions;
   node.leases.Return(worker.lease, NowUs(), &actions);
   Perform(worker.node, &actions);
+  if (node.leases.waiting() > 0) ScheduleTick(worker.node, now_ns_ + 1'000);
   if (queues_[worker.queue].pending > 0) {
     AskForLeases(worker.queue);
   } else {

@@ -80,8 +80,8 @@ class Cluster {
     std::uint32_t kind = 0;  // class
     std::int64_t pending = 0;
     std::int64_t leases = 0;
-    std::int64_t requests = 0;
-    std::int64_t ask_again = 0;  // the backlog at which the local decision is due again
+    std::int64_t ask_again = 0;        // the backlog at which the local decision is due again
+    std::vector<std::uint64_t> asked;  // lease requests that wait
     std::vector<std::uint32_t> idle;
     Fifo fifo;
   };

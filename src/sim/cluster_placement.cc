@@ -95,6 +95,8 @@ void Cluster::AtScheduler(std::uint32_t index) {
     request.bounces = static_cast<std::uint32_t>(parcel.refused.size());
     tasks.swap(parcel.tasks);
   }
+  // The request carries the load of the node that asks.
+  if (model_.fresh_request) replica.rule->Heard(Beat(parcels_[index].owner));
   auto placed = replica.rule->Place(request, NowUs());
   if (!placed.ok()) {
     out_.infeasible += static_cast<std::uint64_t>(request.count);
@@ -138,7 +140,14 @@ void Cluster::AtNode(std::uint32_t index) {
   }
   if (parcel.placement.final) ++out_.finals;
   node.arrived.push_back(parcel.placement.ticket);
+  Replica& replica = ReplicaOf(parcel);
+  const std::uint32_t at = parcel.node;
+  const std::uint64_t ticket = parcel.placement.ticket;
   Fetch(index);
+  if (!model_.answer_load) return;
+  rules::Heartbeat beat = Beat(at);
+  beat.arrived.push_back(ticket);
+  replica.rule->Heard(beat);
 }
 
 // Store to store: one stream at a time in and out of a node, in order of asking.
@@ -202,7 +211,7 @@ std::uint32_t Cluster::QueueFor(std::uint32_t at, std::uint32_t owner, std::uint
 
 void Cluster::Retire(std::uint32_t index) {
   const Queue& queue = queues_[index];
-  if (queue.owner == queue.node || queue.pending > 0 || queue.leases > 0 || queue.requests > 0) return;
+  if (queue.owner == queue.node || queue.pending > 0 || queue.leases > 0 || !queue.asked.empty()) return;
   const std::uint64_t key = (static_cast<std::uint64_t>(queue.owner) << 32) | queue.kind;
   if (nodes_[queue.node]->far.erase(key) > 0) free_queues_.push_back(index);
 }

@@ -64,9 +64,11 @@ struct Model {
   std::uint32_t replicas = 1;  // of the global scheduler
   double decide_us = 5;        // a replica's time for one request; measured on mantad's message loop and Place
   double heartbeat_us = 100'000;
-  double grant_us = 10;  // a local lease, from asking to the first task
-  double task_us = 0.3;  // the engine's own time in each task
-  // A worker that serves a far owner tells its daemon that it ran idle, while others wait; false: found by polling.
+  double grant_us = 10;       // a local lease, from asking to the first task
+  double task_us = 0.3;       // the engine's own time in each task
+  bool fresh_request = true;  // a request to the global scheduler carries its node's load
+  bool answer_load = true;    // a node that takes tasks sends its load to the scheduler that placed them
+  // Workers tell their daemon that they ran idle while others wait; false: found by polling.
   bool tell_idle = true;
   bool spill = true;       // false: everything stays where it was submitted
   bool always_up = false;  // every batch asks the global scheduler
