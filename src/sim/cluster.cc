@@ -342,6 +342,7 @@ void Cluster::Tick(std::uint32_t at) {
   rules::LeaseActions actions;
   node.leases.Tick(NowUs(), [&](std::uint64_t lease) { return !workers_[node.workers.at(lease)].busy; }, &actions);
   Perform(at, &actions);
+  if (node.leases.waiting() == 0) return;
   const std::int64_t next = node.leases.NextTick(NowUs());
   if (next != rules::LeaseQueue::kNever) ScheduleTick(at, std::max(next * 1'000, now_ns_ + 1'000));
 }

@@ -89,6 +89,7 @@ std::vector<Table> Throughput(const Settings& settings) {
   Try(settings, model, {{"arrivals", "even"}}, &table);
   model.arrivals.hot_nodes = 0.1;
   model.arrivals.hot_share = 0.5;
+  model.tasks /= 10;  // what moves between nodes costs ten times as much to simulate
   Try(settings, model, {{"arrivals", "half on a tenth"}}, &table);
   return {table};
 }
@@ -146,7 +147,8 @@ std::vector<Table> Scaling(const Settings& settings) {
   // Where it ends: every empty task's record goes to the control store.
   Table control{"where it stops (control store): 100 nodes, empty tasks, one record each at 1 M/s a shard", {}, 0};
   for (const std::uint32_t shards : {1U, 4U, 16U, 64U, 256U}) {
-    Model model = Base(settings, 100, 64, 20'000'000);
+    Model model = Base(settings, 100, 64, 6'000'000);
+    model.control.lag_us = 20'000;
     model.classes[0].mean_us = 0;
     model.classes[0].length = Length::kFixed;
     model.arrivals.submit_us = 0.5;
@@ -160,13 +162,13 @@ std::vector<Table> Scaling(const Settings& settings) {
   Table scheduler{
       "where it stops (global scheduler): 100 nodes, every task of 10 ms asks by itself, offered 576,000 /s", {}, 0};
   for (const std::uint32_t replicas : {1U, 2U, 4U, 8U}) {
-    Model model = Base(settings, 100, 64, 2'000'000);
+    Model model = Base(settings, 100, 64, 200'000);
     model.always_up = true;
     model.replicas = replicas;
     Try(settings, model, {{"replicas", Text(replicas)}, {"batch", "1"}}, &scheduler);
   }
   for (const std::uint32_t batch : {4U, 16U, 64U}) {
-    Model model = Base(settings, 100, 64, 2'000'000);
+    Model model = Base(settings, 100, 64, 200'000);
     model.always_up = true;
     model.arrivals.batch = batch;
     Try(settings, model, {{"replicas", "1"}, {"batch", Text(batch)}}, &scheduler);
@@ -179,7 +181,7 @@ std::vector<Table> Bursts(const Settings& settings) {
   Table table{"bursts: tasks come a thousand at a time, each burst on a random node", {}, 0};
   for (const double load : {0.3, 0.6, 0.9}) {
     for (const bool spill : {false, true}) {
-      Model model = Base(settings, 100, 64, 2'000'000);
+      Model model = Base(settings, 50, 16, 300'000);
       model.arrivals.load = settings.load >= 0 ? settings.load : load;
       model.arrivals.burst_share = 0.9;
       model.spill = spill;
@@ -193,7 +195,7 @@ std::vector<Table> Heterogeneous(const Settings& settings) {
   Table table{"heterogeneous: small, large, slow and GPU nodes; 5% of the tasks need a GPU", {}, 0};
   const std::uint32_t nodes = Or(settings.nodes, 100U);
   for (const double load : {0.5, 0.8}) {
-    Model model = Base(settings, nodes, 64, 2'000'000);
+    Model model = Base(settings, nodes, 64, 300'000);
     model.arrivals.load = settings.load >= 0 ? settings.load : load;
     const std::uint32_t gpu = std::max(nodes / 20, 1U);
     model.nodes = {{nodes / 2, Cpus(16), 1},
@@ -220,7 +222,7 @@ std::vector<Table> Stale(const Settings& settings) {
   Table table{"stale views: bursts at load 0.8, heartbeats further and further apart", {}, 0};
   for (const std::uint32_t replicas : {1U, 4U}) {
     for (const double ms : {10.0, 50.0, 100.0, 250.0, 500.0, 1'000.0, 2'000.0}) {
-      Model model = Base(settings, 100, 64, 2'000'000);
+      Model model = Base(settings, 50, 16, 300'000);
       model.arrivals.load = settings.load >= 0 ? settings.load : 0.8;
       model.arrivals.burst_share = 0.5;
       model.heartbeat_us = ms * 1e3;
@@ -231,7 +233,7 @@ std::vector<Table> Stale(const Settings& settings) {
   tables.push_back(std::move(table));
   Table sample{"how many nodes to look at: bursts at load 0.8, four replicas", {}, 0};
   for (const std::size_t looks : {1UL, 2UL, 4UL, 8UL, 16UL, 50UL}) {
-    Model model = Base(settings, 100, 64, 2'000'000);
+    Model model = Base(settings, 50, 16, 300'000);
     model.arrivals.load = settings.load >= 0 ? settings.load : 0.8;
     model.arrivals.burst_share = 0.5;
     model.replicas = 4;
@@ -250,7 +252,7 @@ std::vector<Table> Thresholds(const Settings& settings) {
         {},
         0};
     for (const double ms : {0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1'000.0}) {
-      Model model = Base(settings, 100, 64, 1'000'000);
+      Model model = Base(settings, 50, 16, 300'000);
       model.classes[0].mean_us = mean;
       model.arrivals.load = settings.load >= 0 ? settings.load : 0.7;
       model.arrivals.hot_nodes = 0.1;
