@@ -18,7 +18,10 @@ std::uint64_t Fold(std::uint64_t hash, const Event& event) {
 
 Figures Simulate(const Model& model) { return Cluster(model).Run(); }
 
-Cluster::Cluster(const Model& model) : model_(model), random_(model.seed), spill_over_(model.spill_over) { Prepare(); }
+Cluster::Cluster(const Model& model)
+    : model_(model), random_(model.seed), arriving_(Mix(model.seed)), spill_over_(model.spill_over) {
+  Prepare();
+}
 
 // ---- owners ----
 
@@ -79,26 +82,26 @@ void Cluster::Prepare() {
       const auto tasks = static_cast<std::int64_t>(static_cast<double>(model_.tasks) * share);
       if (tasks > 0) Submit(i, DrawClass(), tasks);
     } else if (nodes_[i]->batches_per_us > 0) {
-      At(Ns(random_.Exponential(1 / nodes_[i]->batches_per_us)), kArrival, i);
+      At(Ns(arriving_.Exponential(1 / nodes_[i]->batches_per_us)), kArrival, i);
     }
   }
   if (arrivals.load == 0 && arrivals.submit_us <= 0 && submitted_ < model_.tasks) {
     Submit(0, DrawClass(), static_cast<std::int64_t>(model_.tasks - submitted_));  // the rounding
   }
-  if (bursts_per_us_ > 0) At(Ns(random_.Exponential(1 / bursts_per_us_)), kBurst, 0);
+  if (bursts_per_us_ > 0) At(Ns(arriving_.Exponential(1 / bursts_per_us_)), kBurst, 0);
 }
 
 void Cluster::Arrive(std::uint32_t index) {
   if (submitted_ >= model_.tasks) return;
   const double rate = nodes_[index]->batches_per_us;
   Submit(index, DrawClass(), model_.arrivals.batch);
-  At(now_ns_ + Ns(model_.arrivals.submit_us > 0 ? 1 / rate : random_.Exponential(1 / rate)), kArrival, index);
+  At(now_ns_ + Ns(model_.arrivals.submit_us > 0 ? 1 / rate : arriving_.Exponential(1 / rate)), kArrival, index);
 }
 
 void Cluster::Burst() {
   if (submitted_ >= model_.tasks) return;
-  Submit(static_cast<std::uint32_t>(random_.Below(nodes_.size())), DrawClass(), model_.arrivals.burst);
-  At(now_ns_ + Ns(random_.Exponential(1 / bursts_per_us_)), kBurst, 0);
+  Submit(static_cast<std::uint32_t>(arriving_.Below(nodes_.size())), DrawClass(), model_.arrivals.burst);
+  At(now_ns_ + Ns(arriving_.Exponential(1 / bursts_per_us_)), kBurst, 0);
 }
 
 void Cluster::Submit(std::uint32_t index, std::uint32_t kind, std::int64_t count) {
@@ -118,7 +121,7 @@ void Cluster::Submit(std::uint32_t index, std::uint32_t kind, std::int64_t count
   made.owner = made.node = index;
   made.kind = kind;
   made.count = count;
-  made.holder = task.input_bytes == 0 ? index : static_cast<std::uint32_t>(random_.Below(nodes_.size()));
+  made.holder = task.input_bytes == 0 ? index : static_cast<std::uint32_t>(arriving_.Below(nodes_.size()));
   made.tasks.push_back(tasks);
   rules::SpillOver::Asked asked;
   asked.waiting = count;
@@ -139,7 +142,7 @@ void Cluster::Submit(std::uint32_t index, std::uint32_t kind, std::int64_t count
 
 std::uint32_t Cluster::DrawClass() {
   if (weights_.size() == 1) return 0;
-  const double at = random_.Unit() * weights_.back();
+  const double at = arriving_.Unit() * weights_.back();
   const auto it = std::lower_bound(weights_.begin(), weights_.end(), at);
   return static_cast<std::uint32_t>(it - weights_.begin());
 }

@@ -183,7 +183,8 @@ class Cluster {
   [[nodiscard]] Replica& ReplicaOf(const Parcel& parcel) { return replicas_[parcel.owner % replicas_.size()]; }
 
   const Model model_;
-  Random random_;
+  Random random_;    // run times
+  Random arriving_;  // what comes when and where: the same whatever the rules do with it
   rules::SpillOver spill_over_;
   EventHeap events_;
   std::int64_t now_ns_ = 0;
