@@ -119,6 +119,10 @@ int main(int argc, char** argv) {
   app.add_option("--load", settings.load, "offered, as a part of all cores")->check(CLI::Range(0.0, 10.0));
   app.add_option("--threshold-us", settings.threshold_us, "estimated wait from which tasks go up");
   app.add_option("--heartbeat-us", settings.heartbeat_us, "between two heartbeats of a node");
+  app.add_option("--eager-us", settings.eager_us,
+                 "the least time between them when its load changes (0: never sooner)");
+  app.add_option("--tolerance-us", settings.tolerance_us,
+                 "longer than expected that a task may wait before it bounces");
   app.add_option("--replicas", settings.replicas, "of the global scheduler");
   app.add_option("--shards", settings.shards, "of the control store (default: as many as needed)");
   app.add_option("--sample", settings.sample, "nodes that the global scheduler looks at");

@@ -29,7 +29,7 @@ class SpillOver {
   struct Options {
     // Chosen with manta-sim (doc/simulator.md): lower ones ask the global scheduler about queues that empty by
     // themselves within a message's time, higher ones leave tasks waiting beside idle nodes.
-    double threshold_us = 10'000;
+    double threshold_us = 5'000;
     // How much longer than expected a task from above may wait and still be taken.
     double tolerance_us = 10'000;
     // A fetch that takes longer is worth the question: some round trips to the global scheduler.

@@ -389,8 +389,8 @@ Figures Cluster::Run() {
         Burst();
         break;
       case kBeat:
-        SendHeartbeat(event.what);
-        At(now_ns_ + Ns(model_.heartbeat_us), kBeat, event.what);
+        if (BeatIsDue(*nodes_[event.what])) SendHeartbeat(event.what);
+        At(now_ns_ + Ns(model_.eager_us > 0 ? model_.eager_us : model_.heartbeat_us), kBeat, event.what);
         break;
       case kTick:
         Tick(event.what);

@@ -107,6 +107,8 @@ class Cluster {
     std::unordered_map<std::uint64_t, std::uint32_t> workers;   // lease: worker
     std::uint64_t last_request = 0;
     std::uint64_t sequence = 0;
+    std::int64_t beat_ns = 0;  // the last heartbeat, and what it told: in tasks of the first class
+    std::int64_t told_room = 0;
     std::vector<std::uint64_t> arrived;  // tickets since the last heartbeat
     std::int64_t tick_ns = -1;           // when one is due
     std::int64_t quantum_ns = 0;         // when to look again though no lease is idle
@@ -164,6 +166,8 @@ class Cluster {
   [[nodiscard]] Resources Available(const Node& node) const;
   [[nodiscard]] rules::Heartbeat Beat(std::uint32_t node);
   void SendHeartbeat(std::uint32_t node);
+  [[nodiscard]] bool BeatIsDue(const Node& node) const;
+  [[nodiscard]] std::int64_t RoomLeft(const Node& node) const;
   void ConsiderSpilling(std::uint32_t queue);
   void SendUp(std::uint32_t queue, std::int64_t count);
   void Ask(std::uint32_t parcel);

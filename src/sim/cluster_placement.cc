@@ -30,8 +30,24 @@ rules::Heartbeat Cluster::Beat(std::uint32_t index) {
   return beat;
 }
 
+// CPUs free or idle less those wanted: below zero when something waits.
+std::int64_t Cluster::RoomLeft(const Node& node) const {
+  std::int64_t room = node.leases.free().Get("CPU") / kUnit;
+  for (std::size_t c = 0; c < node.idle.size(); ++c) room += node.idle[c] - node.load.queued(c);
+  return room;
+}
+
+bool Cluster::BeatIsDue(const Node& node) const {
+  if (model_.eager_us <= 0 || now_ns_ - node.beat_ns >= Ns(model_.heartbeat_us)) return true;
+  const std::int64_t change = RoomLeft(node) - node.told_room;
+  return std::max(change, -change) * 8 >= node.leases.total().Get("CPU") / kUnit;
+}
+
 void Cluster::SendHeartbeat(std::uint32_t index) {
   Node& node = *nodes_[index];
+  ++out_.beats;
+  node.beat_ns = now_ns_;
+  node.told_room = RoomLeft(node);
   rules::Heartbeat beat = Beat(index);
   beat.arrived.swap(node.arrived);
   for (Replica& replica : replicas_) replica.rule->Heard(beat);

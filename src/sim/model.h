@@ -61,13 +61,14 @@ struct Model {
   Arrivals arrivals;
   Network network;
   ControlModel control;
-  std::uint32_t replicas = 1;  // of the global scheduler
-  double decide_us = 5;        // a replica's time for one request; measured on mantad's message loop and Place
-  double heartbeat_us = 100'000;
-  double grant_us = 10;       // a local lease, from asking to the first task
-  double task_us = 0.3;       // the engine's own time in each task
-  bool fresh_request = true;  // a request to the global scheduler carries its node's load
-  bool answer_load = true;    // a node that takes tasks sends its load to the scheduler that placed them
+  std::uint32_t replicas = 1;     // of the global scheduler
+  double decide_us = 5;           // a replica's time for one request; measured on mantad's message loop and Place
+  double heartbeat_us = 100'000;  // a node beats this often, …
+  double eager_us = 0;            // … and this often when its load has changed by an eighth; 0: never
+  double grant_us = 10;           // a local lease, from asking to the first task
+  double task_us = 0.3;           // the engine's own time in each task
+  bool fresh_request = true;      // a request to the global scheduler carries its node's load
+  bool answer_load = true;        // a node that takes tasks sends its load to the scheduler that placed them
   // Workers tell their daemon that they ran idle while others wait; false: found by polling.
   bool tell_idle = true;
   bool spill = true;       // false: everything stays where it was submitted
@@ -96,10 +97,11 @@ struct Figures {
   std::uint64_t finals = 0;   // taken because they had to be
   std::uint64_t infeasible = 0;
   std::uint64_t requests = 0;  // to global schedulers
-  std::uint64_t leases = 0;    // granted
-  double looks = 0;            // nodes per request whose wait was estimated
-  double scheduler_busy = 0;   // of the busiest replica
-  double control_busy = 0;     // of the busiest shard
+  std::uint64_t beats = 0;
+  std::uint64_t leases = 0;   // granted
+  double looks = 0;           // nodes per request whose wait was estimated
+  double scheduler_busy = 0;  // of the busiest replica
+  double control_busy = 0;    // of the busiest shard
   double fetched_gb = 0;
 };
 

@@ -40,6 +40,8 @@ Model Base(const Settings& settings, std::uint32_t nodes, std::uint32_t cores, s
   model.classes = {task};
   if (settings.load >= 0) model.arrivals.load = settings.load;
   if (settings.threshold_us >= 0) model.spill_over.threshold_us = settings.threshold_us;
+  if (settings.tolerance_us >= 0) model.spill_over.tolerance_us = settings.tolerance_us;
+  if (settings.eager_us >= 0) model.eager_us = settings.eager_us;
   if (settings.sample > 0) model.scheduler.sample = settings.sample;
   model.heartbeat_us = Or(settings.heartbeat_us, model.heartbeat_us);
   model.replicas = Or(settings.replicas, model.replicas);
@@ -66,7 +68,8 @@ Figures Try(const Settings& settings, const Model& model, const Labels& labels, 
                 {"remote %", static_cast<double>(got.remote) / all * 100},
                 {"requests", static_cast<double>(got.requests)},
                 {"bounced", static_cast<double>(got.bounced)},
-                {"looks", got.looks}};
+                {"looks", got.looks},
+                {"beats/s", static_cast<double>(got.beats) / got.seconds}};
   if (got.infeasible > 0) row.values.emplace_back("infeasible", static_cast<double>(got.infeasible));
   if (model.control.shards > 0) row.values.emplace_back("control %", got.control_busy * 100);
   if (got.requests > 0) row.values.emplace_back("scheduler %", got.scheduler_busy * 100);
@@ -232,6 +235,29 @@ std::vector<Table> Stale(const Settings& settings) {
     }
   }
   tables.push_back(std::move(table));
+  Table eager{
+      "beats when the load has changed by an eighth, at most this often; else every 500 ms; one replica", {}, 0};
+  for (const double ms : {5.0, 10.0, 20.0, 50.0}) {
+    Model model = Base(settings, 50, 16, 300'000);
+    model.arrivals.load = settings.load >= 0 ? settings.load : 0.7;
+    model.arrivals.burst_share = 0.5;
+    model.arrivals.burst = 200;
+    model.heartbeat_us = 500'000;
+    model.eager_us = ms * 1e3;
+    Try(settings, model, {{"eager ms", Text(ms)}}, &eager);
+  }
+  tables.push_back(std::move(eager));
+  Table tolerance{
+      "how much longer than expected a task may wait before it bounces, ms; heartbeats every 100 ms", {}, 0};
+  for (const double ms : {0.0, 1.0, 5.0, 10.0, 50.0}) {
+    Model model = Base(settings, 50, 16, 300'000);
+    model.arrivals.load = settings.load >= 0 ? settings.load : 0.7;
+    model.arrivals.burst_share = 0.5;
+    model.arrivals.burst = 200;
+    model.spill_over.tolerance_us = ms * 1e3;
+    Try(settings, model, {{"tolerance ms", Text(ms)}}, &tolerance);
+  }
+  tables.push_back(std::move(tolerance));
   Table sample{"how many nodes to look at: every task asks by itself, load 0.9, four replicas", {}, 0};
   for (const std::size_t looks : {1UL, 2UL, 4UL, 8UL, 16UL, 50UL}) {
     Model model = Base(settings, 100, 16, 200'000);

@@ -21,7 +21,9 @@ struct Settings {
   double mean_us = 0;
   double load = -1;
   double threshold_us = -1;
+  double tolerance_us = -1;
   double heartbeat_us = 0;
+  double eager_us = -1;
   std::uint32_t replicas = 0;
   std::uint32_t shards = 0;
   std::uint32_t sample = 0;
