@@ -195,7 +195,7 @@ std::vector<Table> Bursts(const Settings& settings) {
 }
 
 std::vector<Table> Heterogeneous(const Settings& settings) {
-  Table table{"heterogeneous: small, large, slow and GPU nodes; 5% of the tasks need a GPU", {}, 0};
+  Table table{"heterogeneous: small, large, slow and GPU nodes; wide tasks, and some that need a GPU", {}, 0};
   const std::uint32_t nodes = Or(settings.nodes, 100U);
   for (const double load : {0.5, 0.8}) {
     Model model = Base(settings, nodes, 64, 300'000);
