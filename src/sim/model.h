@@ -82,7 +82,7 @@ struct Figures {
   std::uint64_t tasks = 0;
   std::uint64_t events = 0;
   std::uint64_t trace = 0;  // a hash of every event
-  double seconds = 0;       // virtual, until the last task ended
+  double seconds = 0;       // virtual, until the last task ended and was recorded
   double tasks_per_second = 0;
   double busy = 0;  // part of the CPUs' time spent in tasks
   double wait_mean_us = 0;
