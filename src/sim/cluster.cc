@@ -410,7 +410,13 @@ Figures Cluster::Run() {
   }
   // A task is done when its record is stored: else a short run would hide a store that falls behind.
   std::int64_t end_ns = std::max<std::int64_t>(last_end_ns_, 1);
-  for (const Shard& shard : shards_) end_ns = std::max(end_ns, shard.busy_until_ns);
+  for (std::uint32_t owner = 0; owner < nodes_.size() && !shards_.empty(); ++owner) {
+    Shard& shard = shards_[owner % shards_.size()];
+    const std::int64_t work = Ns(model_.control.record_us * static_cast<double>(nodes_[owner]->records));
+    shard.busy_until_ns = std::max(shard.busy_until_ns, last_end_ns_) + work;  // what was not sent yet
+    shard.busy_ns += work;
+    end_ns = std::max(end_ns, shard.busy_until_ns);
+  }
   const auto ns = static_cast<double>(end_ns);
   double cpus = 0;
   for (const NodeKind& kind : model_.nodes) cpus += kind.count * static_cast<double>(kind.total.Get("CPU")) / kUnit;
