@@ -44,8 +44,8 @@ check:  ## format, layering, pure archives, header self-containment, documents, 
 	scripts/docs
 	cmake --preset dev -Wno-dev
 	$(BUILD) dev -j $(JOBS) --target headers
-	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules
-	scripts/pure build/dev types rules
+	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim
+	scripts/pure build/dev types rules sim
 	scripts/tidy build/dev -j $(JOBS)
 
 format:  ## rewrite the sources in the project's format

@@ -12,7 +12,7 @@ if(faulty)
   set_tests_properties(scripts.leftovers PROPERTIES TIMEOUT 240)
 endif()
 if(TARGET manta_rules)
-  add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules)
+  add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules sim)
   set_tests_properties(pure PROPERTIES TIMEOUT 60)
 endif()
 

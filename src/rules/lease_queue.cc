@@ -381,8 +381,8 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
     std::uint64_t number;
     const Lease* lease;
   };
-  const auto helps = [&](const Pool& pool, const Lease& lease) {
-    const std::vector<std::string> lacks = pool.Lacks(needy.need);
+  std::vector<std::string> lacks = coming->Lacks(needy.need);
+  const auto helps = [&](const Lease& lease) {
     return std::any_of(lacks.begin(), lacks.end(), [&](const auto& name) { return lease.held.Get(name) > 0; });
   };
   std::int64_t next_us = kNever;
@@ -390,7 +390,7 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
   for (const auto& [number, lease] : leases_) {
     if (std::find(plan->revoke.begin(), plan->revoke.end(), number) != plan->revoke.end()) continue;
     // Were it idle, could it be taken?
-    if (!MayTake(needy, lease, /*idle=*/true, now_us, *plan) || !helps(*coming, lease)) continue;
+    if (!MayTake(needy, lease, /*idle=*/true, now_us, *plan) || !helps(lease)) continue;
     candidates.push_back({!idle(number), number, &lease});
     next_us = std::min(next_us, now_us + kIdlePollUs);
     const std::int64_t matures_us = lease.granted_us + kQuantumUs;
@@ -406,8 +406,9 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
   std::vector<Candidate> picked;
   for (const Candidate& candidate : candidates) {
     if (trial.Fits(needy.need)) break;
-    if (!helps(trial, *candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, grown)) continue;
+    if (!helps(*candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, grown)) continue;
     trial.Give(candidate.lease->held, candidate.lease->gpus);
+    lacks = trial.Lacks(needy.need);
     ++grown.losing[QueueOf(candidate.lease->want)];
     picked.push_back(candidate);
   }

@@ -1,0 +1,143 @@
+// manta-sim answers questions about clusters we do not have: the engine's own rules under virtual time.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "sim/scenarios.h"
+
+namespace {
+
+using manta::sim::Row;
+using manta::sim::Table;
+
+std::string Number(double value) {
+  char text[40];
+  const double size = std::fabs(value);
+  const char* format = size >= 100 || value == std::round(value) ? "%.0f" : size >= 1 ? "%.2f" : "%.4f";
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+void Print(const Table& table) {
+  std::vector<std::string> names;
+  for (const Row& row : table.rows) {
+    for (const auto& [name, value] : row.labels) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  const std::size_t labels = names.size();
+  for (const Row& row : table.rows) {
+    for (const auto& [name, value] : row.values) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  std::vector<std::vector<std::string>> cells{names};
+  for (const Row& row : table.rows) {
+    std::vector<std::string> line(names.size(), "-");
+    for (const auto& [name, value] : row.labels) {
+      line[static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin())] = value;
+    }
+    for (const auto& [name, value] : row.values) {
+      line[static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin())] = Number(value);
+    }
+    cells.push_back(std::move(line));
+  }
+  std::vector<std::size_t> widths(names.size());
+  for (const auto& line : cells) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::printf("\n%s\n", table.title.c_str());
+  for (std::size_t at = 0; at < cells.size(); ++at) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const int width = static_cast<int>(widths[i]);
+      std::printf("| %*s ", i < labels ? -width : width, cells[at][i].c_str());
+    }
+    std::printf("|\n");
+    if (at > 0) continue;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      std::printf("|%s%s", std::string(widths[i] + 1, '-').c_str(), i < labels ? "-" : ":");
+    }
+    std::printf("|\n");
+  }
+  std::printf("trace %016" PRIx64 "\n", table.trace);
+  std::fflush(stdout);
+}
+
+bool WriteJson(const std::string& path, const std::string& scenario, std::uint64_t seed,
+               const std::vector<Table>& tables) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return false;
+  std::fprintf(file, "{\"scenario\": \"%s\", \"seed\": %" PRIu64 ", \"tables\": [", scenario.c_str(), seed);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    std::fprintf(file, "%s\n {\"title\": \"%s\", \"trace\": \"%016" PRIx64 "\", \"rows\": [", t > 0 ? "," : "",
+                 tables[t].title.c_str(), tables[t].trace);
+    for (std::size_t r = 0; r < tables[t].rows.size(); ++r) {
+      std::fprintf(file, "%s\n  {", r > 0 ? "," : "");
+      const char* between = "";
+      for (const auto& [name, value] : tables[t].rows[r].labels) {
+        std::fprintf(file, "%s\"%s\": \"%s\"", between, name.c_str(), value.c_str());
+        between = ", ";
+      }
+      for (const auto& [name, value] : tables[t].rows[r].values) {
+        std::fprintf(file, "%s\"%s\": %.9g", between, name.c_str(), value);
+        between = ", ";
+      }
+      std::fprintf(file, "}");
+    }
+    std::fprintf(file, "]}");
+  }
+  std::fprintf(file, "\n]}\n");
+  return std::fclose(file) == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Simulates Manta clusters with the engine's own scheduling rules. The same seed gives the same trace.");
+  std::string name;
+  std::string json;
+  manta::sim::Settings settings;
+  std::string about = "one of:";
+  std::vector<std::string> names;
+  for (const manta::sim::Scenario& one : manta::sim::Scenarios()) {
+    about += std::string("\n  ") + one.name + ": " + one.about;
+    names.emplace_back(one.name);
+  }
+  app.add_option("scenario", name, about)->required()->check(CLI::IsMember(names));
+  app.add_option("--nodes", settings.nodes, "nodes (default: the scenario's)")->check(CLI::Range(1U, 1'000'000U));
+  app.add_option("--cores", settings.cores, "cores of a node")->check(CLI::Range(1U, 4'096U));
+  app.add_option("--tasks", settings.tasks, "tasks (in `scaling`: per node, where nodes vary)");
+  app.add_option("--seed", settings.seed, "of all random numbers")->capture_default_str();
+  app.add_option("--mean-us", settings.mean_us, "mean run time of a task");
+  app.add_option("--load", settings.load, "offered, as a part of all cores")->check(CLI::Range(0.0, 10.0));
+  app.add_option("--threshold-us", settings.threshold_us, "estimated wait from which tasks go up");
+  app.add_option("--heartbeat-us", settings.heartbeat_us, "between two heartbeats of a node");
+  app.add_option("--eager-us", settings.eager_us,
+                 "the least time between them when its load changes (0: never sooner)");
+  app.add_option("--tolerance-us", settings.tolerance_us,
+                 "longer than expected that a task may wait before it bounces");
+  app.add_option("--replicas", settings.replicas, "of the global scheduler");
+  app.add_option("--shards", settings.shards, "of the control store (default: as many as needed)");
+  app.add_option("--sample", settings.sample, "nodes that the global scheduler looks at");
+  app.add_option("--json", json, "also write the tables to this file");
+  CLI11_PARSE(app, argc, argv);
+  // The processor's time, not the wall's: the machine may be shared, and this program has one thread.
+  settings.seconds = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+
+  const auto& all = manta::sim::Scenarios();
+  const auto chosen = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+  const std::vector<Table> tables = chosen->run(settings);
+  for (const Table& table : tables) Print(table);
+  if (!json.empty() && !WriteJson(json, name, settings.seed, tables)) {
+    std::fprintf(stderr, "manta-sim: cannot write %s: %s\n", json.c_str(), std::strerror(errno));
+    return 1;
+  }
+  return 0;
+}
