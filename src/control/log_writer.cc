@@ -169,10 +169,10 @@ void LogWriter::WriteAhead(std::uint64_t end) {
   static const std::string zeros(kAhead + kTooBigForAhead, '\0');
   // Not past the segment's end, except for the record itself.
   const std::uint64_t until = std::max(end, std::min(written_ + kAhead, segment_bytes_));
-  if (WriteAt(file_.get(), std::string_view(zeros).substr(0, until - written_), written_)) {
+  // What was written in part is cut off again: a disk that is nearly full may still take the record.
+  if (WriteAt(file_.get(), std::string_view(zeros).substr(0, until - written_), written_) ||
+      ftruncate(file_.get(), static_cast<off_t>(written_)) != 0) {
     written_ = until;
-  } else if (ftruncate(file_.get(), static_cast<off_t>(written_)) != 0) {
-    written_ = until;  // a disk that is nearly full may still take the record
   }
 }
 

@@ -174,7 +174,7 @@ std::uint64_t Tables::AppliedBefore(const ControlWrite& write) const {
   return shards_[ShardOf(write.table, write.key)]->Applied(write.client, write.sequence);
 }
 
-void Tables::Run(std::shared_ptr<ControlWrite> write, const OnWritten& done) {
+void Tables::Run(const std::shared_ptr<ControlWrite>& write, const OnWritten& done) {
   Storage& shard = *shards_[ShardOf(write->table, write->key)];
   const std::uint64_t before = AppliedBefore(*write);
   if (before != 0) return done(ControlWritten{true, write->value ? before : 0});

@@ -89,7 +89,7 @@ class Tables {
   void Next(const std::string& name);
   // The version this write made, if it was applied under the same number before; else 0.
   [[nodiscard]] std::uint64_t AppliedBefore(const ControlWrite& write) const;
-  void Run(std::shared_ptr<ControlWrite> write, const OnWritten& done);
+  void Run(const std::shared_ptr<ControlWrite>& write, const OnWritten& done);
   void Commit(const std::shared_ptr<ControlWrite>& write, const OnWritten& done);
   void Publish(const ControlWrite& write, std::uint64_t version);
   void Tell(Watching& watching, ControlChange change);

@@ -1,6 +1,7 @@
 #include "sim/cluster.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "types/text.h"
 
@@ -66,7 +67,7 @@ void Cluster::Prepare() {
   const double tasks_per_us = arrivals.load * capacity / work;
   bursts_per_us_ = tasks_per_us * arrivals.burst_share / arrivals.burst;
   const auto count = static_cast<std::uint32_t>(nodes_.size());
-  const auto hot = static_cast<std::uint32_t>(arrivals.hot_nodes * count + 0.5);
+  const auto hot = static_cast<std::uint32_t>(std::lround(arrivals.hot_nodes * count));
   for (std::uint32_t i = 0; i < count; ++i) {
     const double share = hot == 0      ? 1.0 / count
                          : i < hot     ? arrivals.hot_share / hot
