@@ -6,6 +6,7 @@ include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/manta)
 
 install(TARGETS manta EXPORT manta LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS manta_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(program ${MANTA_PROGRAMS} manta-bench)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
