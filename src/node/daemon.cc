@@ -84,7 +84,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
                 [this](const Id& job) {
                   const auto it = jobs_.find(job);
                   const Peer* driver = it == jobs_.end() ? nullptr : peers_.Find(it->second.driver);
-                  return driver == nullptr || driver->connection->outgoing_bytes() < Connection::kMaxOutgoing / 8;
+                  return driver == nullptr || driver->connection->outgoing_bytes() < wire::Connection::kMaxOutgoing / 8;
                 },
                 [this](const Worker& worker) { return IsRunning(worker); },
                 [this](const Worker& worker) {

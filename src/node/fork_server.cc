@@ -115,7 +115,7 @@ Status ForkServer::Start(const Program& program) {
   if (Status status = loop_.Watch(pidfd_.get(), EPOLLIN, [this](std::uint32_t) { OnDeath(); }); !status.ok()) {
     return status;
   }
-  connection_ = std::make_unique<Connection>(
+  connection_ = std::make_unique<wire::Connection>(
       loop_, std::move(here), [this](wire::Frame& frame) { OnFrame(frame); },
       [this](const Status& why) { Kill(why.ok() ? "it closed its connection" : why.message()); });
   return connection_->Start();

@@ -15,9 +15,9 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
-#include "node/connection.h"
 #include "node/output.h"
 #include "types/status.h"
+#include "wire/connection.h"
 
 namespace manta::node {
 
@@ -65,7 +65,7 @@ class ForkServer {
   bool reaped_ = false;
   std::string kill_reason_;
   std::string path_;
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<wire::Connection> connection_;
   std::unique_ptr<ProcessOutput> output_;
 };
 

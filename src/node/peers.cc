@@ -6,7 +6,7 @@ Result<Peer*> Peers::Add(base::Fd socket, OnFrame on_frame, OnClose on_close) {
   auto peer = std::make_unique<Peer>();
   Peer* raw = peer.get();
   raw->serial = next_serial_++;
-  raw->connection = std::make_unique<Connection>(
+  raw->connection = std::make_unique<wire::Connection>(
       loop_, std::move(socket), [raw, on_frame = std::move(on_frame)](wire::Frame& frame) { on_frame(*raw, frame); },
       [raw, on_close = std::move(on_close)](const Status& why) { on_close(*raw, why); });
   if (Status status = raw->connection->Start(); !status.ok()) return status;

@@ -12,9 +12,9 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
-#include "node/connection.h"
 #include "shm/mapping.h"
 #include "types/id.h"
+#include "wire/connection.h"
 #include "wire/messages.h"
 
 namespace manta::node {
@@ -23,7 +23,7 @@ struct Worker;
 
 struct Peer {
   std::uint64_t serial = 0;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<wire::Connection> connection;
   Worker* worker = nullptr;  // set from the start for one that the daemon had forked
   // From here on only after Hello.
   ProcessId process = kNoProcess;  // a tool has none

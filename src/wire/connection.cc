@@ -1,18 +1,18 @@
-#include "node/connection.h"
+#include "wire/connection.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
-namespace manta::node {
+namespace manta::wire {
 namespace {
 
 // More than a Unix socket's buffers hold: whatever was sent before a read began is read by it, and
 // a peer that never stops sending still lets the others have their turn.
 constexpr std::size_t kReadPerTurn = 4U << 20;
+constexpr std::size_t kReadBuffer = 256U << 10;
 constexpr std::size_t kMaxSpareFds = 64;
 
 }  // namespace
@@ -93,7 +93,7 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
 }
 
 bool Connection::SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent) {
-  const std::ptrdiff_t count = wire::SendOnce(socket_.get(), std::as_bytes(std::span(bytes)), fds, MSG_DONTWAIT);
+  const std::ptrdiff_t count = SendOnce(socket_.get(), std::as_bytes(std::span(bytes)), fds, MSG_DONTWAIT);
   if (count >= 0) {
     *sent += static_cast<std::size_t>(count);
     return true;
@@ -121,13 +121,16 @@ void Connection::OnEvents(std::uint32_t events) {
 
 void Connection::Read() {
   const std::shared_ptr<bool> alive = alive_;
-  static std::array<std::byte, 256U << 10> buffer;  // the loop's one thread; contents live for one turn
+  // Contents live for one turn. Per thread, because a process may have several loops; on the heap, because a
+  // library's thread-local memory is taken from every thread's stack.
+  thread_local const auto buffer_owner = std::make_unique_for_overwrite<std::byte[]>(kReadBuffer);
+  const std::span<std::byte> buffer(buffer_owner.get(), kReadBuffer);
   std::size_t total = 0;
   while (state_ == State::kOpen && total < kReadPerTurn) {
     std::size_t count = 0;
     bool would_block = false;
     std::vector<base::Fd> fds;
-    const Status status = wire::Receive(socket_.get(), buffer, &count, &fds, &would_block);
+    const Status status = Receive(socket_.get(), buffer, &count, &fds, &would_block);
     if (!status.ok()) {
       Close(status);
       return;
@@ -139,9 +142,9 @@ void Connection::Read() {
     }
     total += count;
     spare_fds_ += fds.size();
-    reader_.Add(std::span(buffer).first(count), std::move(fds));
+    reader_.Add(buffer.first(count), std::move(fds));
     for (;;) {
-      wire::Frame frame;
+      Frame frame;
       const Result<bool> next = reader_.Next(&frame);
       if (!next.ok()) {
         Close(next.status());
@@ -188,4 +191,4 @@ void Connection::WatchFor() {
   loop_.Change(socket_.get(), events);
 }
 
-}  // namespace manta::node
+}  // namespace manta::wire

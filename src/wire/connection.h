@@ -22,11 +22,11 @@
 #include "base/loop.h"
 #include "wire/frame.h"
 
-namespace manta::node {
+namespace manta::wire {
 
 class Connection {
  public:
-  using OnFrame = std::function<void(wire::Frame& frame)>;
+  using OnFrame = std::function<void(Frame& frame)>;
   using OnClose = std::function<void(const Status& why)>;  // ok: the peer closed
 
   static constexpr std::size_t kMaxOutgoing = 64U << 20;
@@ -43,10 +43,14 @@ class Connection {
   template <typename M>
   void Send(const M& message, std::uint64_t call = 0, std::initializer_list<int> fds = {}) {
     if (!open()) return;
-    SendFrame(wire::EncodeFrame(message, call, fds.size()), fds);
+    SendFrame(EncodeFrame(message, call, fds.size()), fds);
+  }
+  // A whole frame, from EncodeFrame.
+  void SendEncoded(std::string frame) {
+    if (open()) SendFrame(std::move(frame), {});
   }
   void Fail(std::uint64_t call, const Status& why) {
-    if (call != 0) Send(wire::Failed{ToFailure(why)}, call);
+    if (call != 0) Send(Failed{ToFailure(why)}, call);
   }
 
   // Stops reading and writing; on_close follows from the loop.
@@ -85,11 +89,11 @@ class Connection {
   bool watched_ = false;
   std::uint32_t watching_ = 0;
   base::Loop::TimerId closing_ = 0;
-  wire::FrameReader reader_;
+  FrameReader reader_;
   std::size_t spare_fds_ = 0;  // received, and not yet taken by a frame
   std::deque<Outgoing> outgoing_;
   std::size_t outgoing_bytes_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-}  // namespace manta::node
+}  // namespace manta::wire

@@ -1,4 +1,4 @@
-#include "node/connection.h"
+#include "wire/connection.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-namespace manta::node {
+namespace manta::wire {
 namespace {
 
 class ConnectionTest : public testing::Test {
@@ -20,7 +20,7 @@ class ConnectionTest : public testing::Test {
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
     far_.Reset(pair[1]);
     connection_ = std::make_unique<Connection>(
-        *loop_, base::Fd(pair[0]), [this](wire::Frame& frame) { frames_.push_back(std::move(frame)); },
+        *loop_, base::Fd(pair[0]), [this](Frame& frame) { frames_.push_back(std::move(frame)); },
         [this](const Status& why) {
           closed_ = why;
           connection_.reset();
@@ -31,28 +31,28 @@ class ConnectionTest : public testing::Test {
     for (int i = 0; i < 10; ++i) loop_->RunOnce(0);
   }
   void SendFrom(const std::string& bytes) const {
-    ASSERT_TRUE(wire::SendAll(far_.get(), std::as_bytes(std::span(bytes)), {}).ok());
+    ASSERT_TRUE(SendAll(far_.get(), std::as_bytes(std::span(bytes)), {}).ok());
   }
 
   std::unique_ptr<base::Loop> loop_;
   base::Fd far_;
   std::unique_ptr<Connection> connection_;
-  std::vector<wire::Frame> frames_;
+  std::vector<Frame> frames_;
   std::optional<Status> closed_;
 };
 
 TEST_F(ConnectionTest, FramesArriveWholeHoweverTheyWereCut) {
-  const std::string bytes = wire::EncodeFrame(wire::LeaseCancel{7}, 3);
+  const std::string bytes = EncodeFrame(LeaseCancel{7}, 3);
   for (const char byte : bytes) {
     SendFrom(std::string(1, byte));
     RunSome();
   }
   ASSERT_EQ(frames_.size(), 1U);
-  EXPECT_EQ(frames_[0].As<wire::LeaseCancel>().value().request, 7U);
+  EXPECT_EQ(frames_[0].As<LeaseCancel>().value().request, 7U);
 }
 
 TEST_F(ConnectionTest, APeerThatDoesNotReadIsDroppedAtTheLimitAndNeverWaitedFor) {
-  wire::ObjectReady big;
+  ObjectReady big;
   big.outcome.bytes.assign(8U << 20, 'x');
   for (int i = 0; i < 20 && connection_ != nullptr && connection_->open(); ++i) connection_->Send(big);
   RunSome();
@@ -61,12 +61,12 @@ TEST_F(ConnectionTest, APeerThatDoesNotReadIsDroppedAtTheLimitAndNeverWaitedFor)
 }
 
 TEST_F(ConnectionTest, WhatDoesNotFitAtOnceIsSentLaterInOrder) {
-  wire::ObjectReady big;
+  ObjectReady big;
   big.outcome.bytes.assign(2U << 20, 'x');
   connection_->Send(big, 1);
-  connection_->Send(wire::Done{}, 2);
+  connection_->Send(Done{}, 2);
   EXPECT_GT(connection_->outgoing_bytes(), 0U);
-  wire::FrameReader reader;
+  FrameReader reader;
   std::vector<std::uint64_t> calls;
   while (calls.size() < 2) {
     loop_->RunOnce(0);
@@ -74,19 +74,19 @@ TEST_F(ConnectionTest, WhatDoesNotFitAtOnceIsSentLaterInOrder) {
     std::vector<base::Fd> fds;
     std::size_t count = 0;
     bool would_block = false;
-    ASSERT_TRUE(wire::Receive(far_.get(), buffer, &count, &fds, &would_block).ok());
+    ASSERT_TRUE(Receive(far_.get(), buffer, &count, &fds, &would_block).ok());
     ASSERT_GT(count, 0U);
     reader.Add(std::span(buffer).first(count), std::move(fds));
-    wire::Frame frame;
+    Frame frame;
     while (*reader.Next(&frame)) calls.push_back(frame.call);
   }
   EXPECT_EQ(calls, (std::vector<std::uint64_t>{1, 2}));
 }
 
 TEST_F(ConnectionTest, WhatAPeerSaidBeforeItClosedIsHeard) {
-  SendFrom(wire::EncodeFrame(wire::LeaseCancel{1}) + wire::EncodeFrame(wire::LeaseCancel{2}));
+  SendFrom(EncodeFrame(LeaseCancel{1}) + EncodeFrame(LeaseCancel{2}));
   far_.Reset(-1);
-  connection_->Send(wire::Done{});  // fails, and must not swallow the words
+  connection_->Send(Done{});  // fails, and must not swallow the words
   RunSome();
   EXPECT_EQ(frames_.size(), 2U);
   ASSERT_TRUE(closed_.has_value());
@@ -94,29 +94,29 @@ TEST_F(ConnectionTest, WhatAPeerSaidBeforeItClosedIsHeard) {
 }
 
 TEST_F(ConnectionTest, DescriptorsWithoutMessagesAreNotCollected) {
-  const std::string byte = wire::EncodeFrame(wire::LeaseCancel{1}).substr(0, 1);
+  const std::string byte = EncodeFrame(LeaseCancel{1}).substr(0, 1);
   const int fds[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   for (int i = 0; i < 10; ++i) {
     // One byte at a time of a frame that never ends.
-    const std::string next(1, wire::EncodeFrame(wire::LeaseCancel{1})[static_cast<std::size_t>(i)]);
-    if (!wire::SendAll(far_.get(), std::as_bytes(std::span(next)), fds).ok()) break;
+    const std::string next(1, EncodeFrame(LeaseCancel{1})[static_cast<std::size_t>(i)]);
+    if (!SendAll(far_.get(), std::as_bytes(std::span(next)), fds).ok()) break;
     RunSome();
   }
   EXPECT_TRUE(closed_.has_value());
 }
 
 TEST_F(ConnectionTest, ALastWordIsSentBeforeTheClose) {
-  connection_->Send(wire::Done{}, 9);
+  connection_->Send(Done{}, 9);
   connection_->CloseAfterSending(Status(Code::kInvalid, "go away"));
   RunSome();
   std::array<std::byte, 256> buffer{};
   std::vector<base::Fd> fds;
   std::size_t count = 0;
   bool would_block = false;
-  ASSERT_TRUE(wire::Receive(far_.get(), buffer, &count, &fds, &would_block).ok());
+  ASSERT_TRUE(Receive(far_.get(), buffer, &count, &fds, &would_block).ok());
   EXPECT_GT(count, 0U);
   ASSERT_TRUE(closed_.has_value());
 }
 
 }  // namespace
-}  // namespace manta::node
+}  // namespace manta::wire
