@@ -79,11 +79,13 @@ struct Entry {
     Failure* failure;
   };
   std::uint64_t spec;      // of the task, in the log; 0: none
-  std::uint64_t position;  // in the queue's ring
+  union {
+    std::uint64_t position;  // of a task, in the queue's ring
+    ProcessId owner;         // of a borrowed object
+  };
   owner::ClassQueue* queue;
   const Plan* plan;
   Extra* extra;
-  ProcessId owner;  // of a borrowed object
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;

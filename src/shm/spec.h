@@ -51,7 +51,6 @@ struct StoredItem {
   Id object;
   Place place;
   ProcessId owner = kNoProcess;
-  std::uint32_t unused = 0;
 };
 
 [[nodiscard]] constexpr std::uint64_t ItemWord(ItemKind kind, std::uint64_t length) {

@@ -65,8 +65,8 @@ StoreClient::Attempt StoreClient::TryLent(Lent& lent, const Id& object, ProcessI
   }
   RowCopy what;
   what.object = object;
-  what.owner = owner;
-  what.writer = self_;
+  what.owner = LocalOf(owner);
+  what.writer = LocalOf(self_);
   what.offset = block.offset;
   what.length = bytes;
   out->generation = lent.table.Begin(block.row, what);
@@ -156,7 +156,7 @@ Status StoreClient::Adopt(LentSegment lent) {
   }
   std::erase_if(lent_, [&](const std::unique_ptr<Lent>& old) { return old->segment == lent.segment; });
   const std::uint64_t gate = mapped->table.header().gate.load(std::memory_order_acquire) & ~kGateBusy;
-  if (GateProcess(gate) != self_ || gate == kNoGate) return {};  // taken back already: ask again
+  if (GateProcess(gate) != LocalOf(self_) || gate == kNoGate) return {};  // taken back already: ask again
   auto fresh = std::make_unique<Lent>();
   fresh->segment = lent.segment;
   fresh->gate = gate;

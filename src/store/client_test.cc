@@ -163,8 +163,8 @@ TEST(StoreClient, AStaleOrInventedPlaceIsLostAndNotACrash) {
   TestNode node(Small(16 << 20));
   TestProcess process(node, 1);
   Result<Place> place = PutTest(process, 1, 100);
-  for (Place wrong : {Place{place->segment, 1U << 31, 0, 100}, Place{77, 0, 0, 100}, Place{place->segment, 5, 0, 100},
-                      Place{place->segment, place->row, place->generation, 99}}) {
+  for (Place wrong : {Place{place->segment, 1U << 31, 0, 0, 100}, Place{77, 0, 0, 0, 100}, Place{place->segment, 5, 0, 0, 100},
+                      Place{place->segment, place->row, place->generation, 0, 99}}) {
     Result<View> view = process.client().Open(TestId(9), wrong);
     ASSERT_FALSE(view.ok());
     EXPECT_EQ(view.status().code(), Code::kLost);

@@ -55,9 +55,9 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
   std::vector<Dying> dying;
   for (const auto& [id, segment] : segments_) {
     segment->ForEach([&](const RowCopy& row) {
-      if (row.state == RowState::kWriting && row.writer == process) {
+      if (row.state == RowState::kWriting && row.writer == LocalOf(process)) {
         FreeRow(*segment, row.row, row.generation, RowState::kWriting);
-      } else if (row.state == RowState::kSealed && row.owner == process && !keep(row.object)) {
+      } else if (row.state == RowState::kSealed && row.owner == LocalOf(process) && !keep(row.object)) {
         MarkDying(row.object, row.place(id), &dying);
       } else if (row.state == RowState::kDying && left.count(id) != 0 && deferred.count(PinOf(id, row.row)) == 0) {
         dying.push_back(Dying{id, row.row, row.generation});  // it died while freeing that itself
@@ -66,7 +66,7 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
     CacheIfEmpty(*segment, now_us);
   }
   for (auto stored = stored_.begin(); stored != stored_.end();) {
-    if (stored->second.owner == process && !keep(stored->first)) {
+    if (stored->second.owner == LocalOf(process) && !keep(stored->first)) {
       spill_.Drop(stored->second.piece);
       stored = stored_.erase(stored);
     } else {

@@ -208,7 +208,7 @@ Result<Place> Keeper::BringBack(const Id& object, Stored& stored, std::int64_t n
     return Status(read.code(), Cat("object ", ToString(object), " is lost: ", read.message()));
   }
   table.Seal(block.row, generation);
-  stored.place = Place{segment->id, block.row, generation, row.length};
+  stored.place = Place{segment->id, block.row, generation, 0, row.length};
   return stored.place;
 }
 

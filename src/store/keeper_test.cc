@@ -343,7 +343,7 @@ TEST(Keeper, ATableFullOfGarbageHurtsOnlyItsWriter) {
       std::vector<Id> ids{TestId(1), Id{}};
       std::vector<Place> places;
       for (std::uint32_t row = 0; row < 20; ++row) {
-        places.push_back(Place{lent->segment, row, words[64 + row * 16 + 1], 1});
+        places.push_back(Place{lent->segment, row, words[64 + row * 16 + 1], 0, 1});
         ids.push_back(Id{});
       }
       bad.Free(ids, places);

@@ -74,6 +74,8 @@ enum class Kind : std::uint16_t {
   kLogLines,
   kStatus,
   kStatusReply,
+  kFarReady,
+  kLeaseBroken,
 };
 
 // ---- life of a process ----
@@ -106,6 +108,11 @@ struct Welcome {
   std::uint64_t store_bytes = 0;
   std::string node;     // "n1"
   std::string address;  // how a tool or another driver finds this daemon
+  // Of a node of a cluster; 0 and empty on the only node of a private one.
+  NodeNumber number = 0;
+  std::string secrets;  // folder of the cluster's secrets (wire/secrets.h)
+  std::string listen;   // where this node's workers wait for owners of other nodes: "127.0.0.1:0"
+  bool tls = false;
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -134,6 +141,12 @@ struct LeaseRequest {
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
   bool stalled = false;  // what the queue's other leases run takes long, and nothing moves
+  // For the choice of a node.
+  std::uint64_t function = 0;              // rules::ClassId of the first task that waits
+  std::uint64_t waiting = 0;               // tasks of the queue that nobody has claimed
+  double mean_run_us = 0;                  // as far as the owner knows; 0: not at all
+  std::vector<NodeNumber> input_nodes;     // who holds arguments of the first task in its store, …
+  std::vector<std::uint64_t> input_bytes;  // … and how much each
 };
 // P -> N: the queue has run empty. Answered one-way by LeaseEnded{request} if it was still waiting;
 // if it was granted meanwhile, nothing happens.
@@ -153,8 +166,18 @@ struct LeaseGranted {
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
   std::uint32_t pid = 0;
+  // Of a worker on another node: where it waits for us, and by what it knows us. Its end is told by LeaseEnded or
+  // LeaseLost as ever, but counts only when its connection is read to the end.
+  std::string address;
+  std::uint64_t pass = 0;
 };
-// N -> W. Descriptor: the owner's arena.
+// P -> N: the worker of this lease, on another node, cannot be reached (any more). LeaseLost follows.
+struct LeaseBroken {
+  static constexpr Kind kKind = Kind::kLeaseBroken;
+  std::uint64_t request = 0;
+  std::string why;
+};
+// N -> W. Descriptor: the owner's arena, unless it is on another node.
 struct LeaseStart {
   static constexpr Kind kKind = Kind::kLeaseStart;
   std::uint64_t lease = 0;
@@ -165,6 +188,17 @@ struct LeaseStart {
   std::uint64_t lane = 0;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  // The owner is on another node: it will come by itself, and show this pass. Answered by FarReady.
+  bool far = false;
+  std::uint64_t pass = 0;
+  ProcessId stored_for = kNoProcess;  // a process number of this node that stands for it in the store
+};
+// W -> N: `address` is where this worker waits for owners of other nodes.
+struct FarReady {
+  static constexpr Kind kKind = Kind::kFarReady;
+  std::uint64_t lease = 0;
+  std::string address;
+  Failure failure;  // it cannot listen
 };
 // W -> N: between two tasks, because the daemon asked (Doorbell::kRevoke).
 struct LeaseReturn {

@@ -1,0 +1,202 @@
+// Every message between machines: a node's daemon with the head (control) and with other daemons, and an owner with a
+// worker on another node. Plain structs in the codec and frames of all other messages; kinds from 300 up. What a
+// process says to its own node's daemon is in wire/messages.h.
+//
+// "->" marks who sends: N a node's daemon, C the head, O an owner (any process that submits), W a worker.
+// A message with a `call` number in its frame gets one answer with the same number: the struct named in its comment,
+// or Failed. All others are one-way. What one end of a connection sends arrives in that order.
+//
+// Every connection begins with the handshake of wire/handshake.h; what follows depends on its role:
+//   kNode to the head: NodeHello, then heartbeats and questions. kNode to another node: FarHello, then leases and
+//   objects. kOwner to a worker: OwnerHello, then calls and replies.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "types/failure.h"
+#include "types/id.h"
+#include "types/place.h"
+#include "types/resources.h"
+#include "wire/messages.h"
+
+namespace manta::wire {
+
+enum class ClusterKind : std::uint16_t {
+  // node and head
+  kNodeHello = 300,
+  kNodeWelcome,
+  kHeartbeat,
+  kHeartbeatSeen,
+  kClusterView,
+  kPlace,
+  kPlaced,
+  kFenced,
+  kDrain,
+  kFarewell,
+  // node and node
+  kFarHello = 340,
+  kFarLease,
+  kFarLeaseCancel,
+  kFarLeaseGranted,
+  kFarLeaseRefused,
+  kFarLeaseEnded,
+  kFarLeaseLost,
+  kFarLeaseBroken,
+  kFarOwnerGone,
+  kFarKillWorker,
+  kFarJobEnded,
+  kFarLogLines,
+  kFetchProgram,
+  kProgramPart,
+  // owner and worker
+  kOwnerHello = 400,
+  kOwnerWelcome,
+  kFarCalls,
+  kFarReplies,
+  kFarCancel,
+  kFarReturned,
+  kFarStarted,
+  kFarTakeBack,
+  kFarBye,
+};
+
+// ---- node and node: leases ----
+
+// N -> N, the dialling node's first message.
+struct FarHello {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarHello);
+  NodeNumber node = 0;
+  std::uint64_t incarnation = 0;
+};
+// How a node that has never seen the job starts workers for it.
+struct JobFacts {
+  Id job;
+  NodeNumber home = 0;         // the driver's node: where its output goes, and who has the program
+  std::string program;         // path on the driver's machine, for messages
+  std::string program_sha256;  // hex, of the executable file: its name in every node's cache
+  std::uint64_t program_bytes = 0;
+  std::uint64_t program_hash = 0;      // Hello::program_hash
+  std::vector<std::string> arguments;  // as in Hello
+  std::vector<std::string> environment;
+};
+// N -> N: a worker of yours for an owner of mine. Answered one-way by FarLeaseGranted or FarLeaseRefused, perhaps much
+// later; FarLeaseEnded or FarLeaseLost when it is over.
+struct FarLease {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLease);
+  std::uint64_t request = 0;  // unique within the sending node
+  ProcessId owner = kNoProcess;
+  std::uint64_t queue = 0;  // of the owner: leases of one queue are of one kind
+  Resources need;
+  std::int32_t priority = 0;
+  std::uint64_t function = 0;  // rules::ClassId
+  std::uint64_t ticket = 0;    // of the global scheduler
+  bool final = false;          // not to be refused for load
+  double expected_wait_us = 0;
+  JobFacts job;
+};
+struct FarLeaseCancel {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseCancel);
+  std::uint64_t request = 0;
+};
+// `address` and `pass`: where the worker waits for its owner, and by what it knows it.
+struct FarLeaseGranted {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseGranted);
+  std::uint64_t request = 0;
+  ProcessId worker = kNoProcess;
+  std::uint32_t pid = 0;
+  std::string address;
+  std::uint64_t pass = 0;
+};
+// `bounced`: too busy; ask elsewhere. Else it cannot be done here at all.
+struct FarLeaseRefused {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseRefused);
+  std::uint64_t request = 0;
+  bool bounced = false;
+  Failure failure;
+};
+struct FarLeaseEnded {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseEnded);
+  std::uint64_t request = 0;
+};
+struct FarLeaseLost {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseLost);
+  std::uint64_t request = 0;
+  ProcessId worker = kNoProcess;
+  Failure failure;
+};
+// N -> N: the owner cannot reach the worker (any more): end it as lost.
+struct FarLeaseBroken {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseBroken);
+  std::uint64_t request = 0;
+  std::string why;
+};
+// N -> N: this process of mine is gone; so is all that it asked for.
+struct FarOwnerGone {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarOwnerGone);
+  ProcessId owner = kNoProcess;
+};
+// N -> N: KillWorker of an owner of mine, about a worker of yours.
+struct FarKillWorker {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarKillWorker);
+  ProcessId owner = kNoProcess;
+  KillWorker order;
+};
+// N -> N: end what you run for this job of mine.
+struct FarJobEnded {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobEnded);
+  Id job;
+};
+// N -> N: what workers printed, for the job's driver.
+struct FarLogLines {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLogLines);
+  Id job;
+  LogLines lines;
+};
+
+// ---- owner and worker ----
+
+// O -> W, first message, a call answered by OwnerWelcome or Failed.
+struct OwnerHello {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kOwnerHello);
+  std::uint64_t pass = 0;
+  ProcessId owner = kNoProcess;
+};
+struct OwnerWelcome {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kOwnerWelcome);
+  ProcessId worker = kNoProcess;
+};
+// FarCalls (O -> W) and FarReplies (W -> O) have no fields: their bodies are specs (shm/spec.h: SpecHeader, name,
+// arguments) and reply records (shm/lane.h: ReplyHeader, payload, padded to 8), one after the other, exactly as they
+// stand in shared memory.
+inline constexpr Kind kFarCalls = static_cast<Kind>(ClusterKind::kFarCalls);
+inline constexpr Kind kFarReplies = static_cast<Kind>(ClusterKind::kFarReplies);
+// O -> W: shm::TaskTokens. A call that has not begun comes back (FarReturned); one that runs is asked to stop.
+struct FarCancel {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarCancel);
+  std::uint64_t token = 0;
+};
+// W -> O: these did not begin, and will not.
+struct FarReturned {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarReturned);
+  std::vector<std::uint64_t> tokens;
+};
+// W -> O: a call with a timeout has begun.
+struct FarStarted {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStarted);
+  std::uint64_t token = 0;
+};
+// O -> W: give back what has not begun (others are idle).
+struct FarTakeBack {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarTakeBack);
+  std::uint8_t unused = 0;
+};
+// W -> O: no more calls, please; then O -> W, as its last word. The worker returns what came in between, and closes.
+struct FarBye {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarBye);
+  std::uint8_t unused = 0;
+};
+
+}  // namespace manta::wire
