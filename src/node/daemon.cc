@@ -106,6 +106,7 @@ Daemon::~Daemon() {
   ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const Id& id : ids) pool_.RemoveJob(id);
+  transfers_.reset();
 }
 
 Status Daemon::Listen() {
@@ -270,8 +271,15 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   if (process == kNoProcess) return;
   leases_.OwnerDied(process);
   actors_.ProcessDied(process);
+  if (nodes_ != nullptr) {
+    // Before they hear that it is gone, for which they would free all that was its.
+    for (auto& [node, objects] : directory_.StoredElsewhere(process)) {
+      if (nodes_->Knows(node)) nodes_->Send(node, wire::FarKeep{std::move(objects)});
+    }
+  }
   directory_.ProcessDied(process, who);
-  keeper_.ProcessDied(process, [this](const Id& id) { return directory_.Known(id); }, base::NowMicros());
+  keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
+  if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
 }
@@ -289,10 +297,11 @@ void Daemon::EndRound() {
         objects.push_back(ids[i]);
         at.push_back(places[i]);
       }
-      if (!objects.empty()) keeper_.FreeObjects(objects, at, base::NowMicros());
+      if (!objects.empty()) FreeObjects(objects, at);
     });
     again = directory_.HasLettingGo();
   }
+  directory_.Flush();
   leases_.EndRound();
   const std::int64_t due = keeper_.NextTick();
   if (due != keeper_due_us_ || (due >= 0 && keeper_timer_ == 0)) {

@@ -25,10 +25,10 @@ void Peers::Remove(Peer& peer) {
 bool Peers::Number(Peer& peer) {
   ProcessId process = kNoProcess;
   if (next_slot_ < kMaxProcesses) {
-    process = next_slot_++;
+    process = OnNode(node_, next_slot_++);
   } else if (!free_.empty()) {
     // The same slot, told apart by the bits above it. After 2^20 users of a slot they start again.
-    process = free_.front() + kMaxProcesses;
+    process = OnNode(node_, LocalOf(free_.front()) + kMaxProcesses);
     free_.pop_front();
   } else {
     return false;

@@ -38,6 +38,8 @@ struct Peer {
 class Peers {
  public:
   explicit Peers(base::Loop& loop) : loop_(loop) {}
+  // Whose processes these are; before the first has a number.
+  void SetNode(NodeNumber node) { node_ = node; }
 
   using OnFrame = std::function<void(Peer& peer, wire::Frame& frame)>;
   using OnClose = std::function<void(Peer& peer, const Status& why)>;  // is to Remove it, now or later
@@ -59,6 +61,7 @@ class Peers {
 
  private:
   base::Loop& loop_;
+  NodeNumber node_ = 0;
   std::uint64_t next_serial_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<ProcessId, Peer*> processes_;

@@ -238,6 +238,7 @@ struct FarWant {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarWant);
   Id object;
   Place place;
+  ProcessId owner = kNoProcess;
 };
 // N -> home: not any more.
 struct FarForgo {
