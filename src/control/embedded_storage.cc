@@ -128,18 +128,21 @@ Status EmbeddedStorage::Lock() {
 }
 
 Status EmbeddedStorage::Recover() {
-  const std::string path = options_.folder + "/tables.sqlite";
-  for (auto* place : {&checkpointer_, &reader_}) {
-    Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(path);
-    if (!tables.ok()) return tables.status();
-    *place = std::move(*tables);
+  Status status;
+  // Made by the first checkpoint: making it takes tens of milliseconds, which a new store does not need to wait for.
+  if (access(TablesPath().c_str(), F_OK) == 0) {
+    for (auto* place : {&checkpointer_, &reader_}) {
+      Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(TablesPath());
+      if (!tables.ok()) return tables.status();
+      *place = std::move(*tables);
+    }
+    const Result<std::uint64_t> sequence = reader_->Sequence();
+    if (!sequence.ok()) return sequence.status();
+    checkpointed_ = last_sequence_ = sequence.value();
+    active_->sequence = checkpointed_;
+    status = reader_->Stamps([this](const Id& client, const Stamp& stamp) { Remember(client, stamp); });
+    if (!status.ok()) return status;
   }
-  const Result<std::uint64_t> sequence = reader_->Sequence();
-  if (!sequence.ok()) return sequence.status();
-  checkpointed_ = last_sequence_ = sequence.value();
-  active_->sequence = checkpointed_;
-  Status status = reader_->Stamps([this](const Id& client, const Stamp& stamp) { Remember(client, stamp); });
-  if (!status.ok()) return status;
 
   const Result<std::vector<std::uint64_t>> numbers = ListSegments(options_.folder);
   if (!numbers.ok()) return numbers.status();
@@ -333,6 +336,7 @@ void EmbeddedStorage::Get(Table table, std::string key, OnValue done) {
     }
     return;
   }
+  if (reader_ == nullptr) return done(std::optional<Entry>());
   done(reader_->Get(table, key));
 }
 
@@ -361,11 +365,12 @@ void EmbeddedStorage::Scan(Table table, std::string prefix, std::string after, s
     }
     return true;
   };
-  const Status status = reader_->Range(table, from, to, [&](Entry&& entry) {
+  const auto take_stored = [&](const Entry& entry) {
     if (!take_memory(&entry.key)) return false;
     if (!overlay.done() && overlay.key() == entry.key) return true;  // newer in memory, comes with the next
     return take(entry.key, entry.version, entry.value);
-  });
+  };
+  const Status status = reader_ == nullptr ? Status() : reader_->Range(table, from, to, take_stored);
   if (!status.ok()) {
     done(status);
     return;
@@ -419,7 +424,13 @@ void EmbeddedStorage::StartCheckpoint() {
     active_->sequence = frozen_->sequence;
   }
   checkpoint_thread_ = std::thread([this, memory = frozen_] {
-    Status status = checkpointer_->Checkpoint(*memory);
+    Status status;
+    if (checkpointer_ == nullptr) {
+      Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(TablesPath());
+      status = tables.status();
+      if (status.ok()) checkpointer_ = std::move(*tables);
+    }
+    if (status.ok()) status = checkpointer_->Checkpoint(*memory);
     {
       const std::lock_guard lock(checkpoint_mutex_);
       checkpoint_result_ = std::move(status);
@@ -437,6 +448,11 @@ void EmbeddedStorage::FinishCheckpoint() {
   if (!result) return;
   checkpoint_thread_.join();
   checkpoint_trouble_ = *result;
+  if (checkpoint_trouble_.ok() && reader_ == nullptr) {
+    Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(TablesPath());
+    checkpoint_trouble_ = tables.status();
+    if (tables.ok()) reader_ = std::move(*tables);
+  }
   if (!checkpoint_trouble_.ok()) {
     // Still in the log and in memory: nothing is lost, and there may be room later.
     again_ = loop_.After(kCheckpointAgain, [this] {

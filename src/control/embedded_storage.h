@@ -73,6 +73,7 @@ class EmbeddedStorage : public Storage {
   Status Replay(std::uint64_t number, std::uint64_t checkpointed);
   Result<std::string> ReadSegment(std::uint64_t number) const;
 
+  [[nodiscard]] std::string TablesPath() const { return options_.folder + "/tables.sqlite"; }
   void OnReady();
   void Release();
   void Remember(const Id& client, const Stamp& stamp);
@@ -85,8 +86,8 @@ class EmbeddedStorage : public Storage {
   base::Loop& loop_;
   const EmbeddedOptions options_;
   base::Fd lock_;
-  std::unique_ptr<SqliteTables> reader_;
-  std::unique_ptr<SqliteTables> checkpointer_;  // the checkpoint thread's while it runs
+  std::unique_ptr<SqliteTables> reader_;        // null before the first checkpoint
+  std::unique_ptr<SqliteTables> checkpointer_;  // likewise; the checkpoint thread's while it runs
 
   std::shared_ptr<MemoryTable> active_ = std::make_shared<MemoryTable>();
   std::shared_ptr<const MemoryTable> frozen_;  // null: no checkpoint runs or waits to be tried again

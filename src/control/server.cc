@@ -28,12 +28,12 @@ Server::~Server() {
   }
 }
 
-Status Server::Add(base::Fd socket) {
+Status Server::Add(wire::Stream stream) {
   auto peer = std::make_unique<Peer>();
   Peer* raw = peer.get();
   raw->serial = next_serial_++;
   raw->connection = std::make_unique<wire::Connection>(
-      loop_, std::move(socket), [this, raw](wire::Frame& frame) { OnFrame(*raw, frame); },
+      loop_, std::move(stream), [this, raw](wire::Frame& frame) { OnFrame(*raw, frame); },
       [this, serial = raw->serial](const Status&) { OnClosed(serial); });
   if (Status status = raw->connection->Start(); !status.ok()) return status;
   peers_[raw->serial] = std::move(peer);

@@ -27,8 +27,9 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // A connected, authenticated, non-blocking stream socket.
-  Status Add(base::Fd socket);
+  // Connected and authenticated.
+  Status Add(wire::Stream stream);
+  Status Add(base::Fd socket) { return Add(wire::Stream(std::move(socket))); }
 
   [[nodiscard]] std::size_t peers() const { return peers_.size(); }
   [[nodiscard]] std::uint64_t requests() const { return requests_; }

@@ -108,7 +108,7 @@ Result<std::optional<Entry>> SqliteTables::Get(Table table, std::string_view key
 }
 
 Status SqliteTables::Range(Table table, std::string_view from, std::string_view to,
-                           const std::function<bool(Entry&&)>& take) {
+                           const std::function<bool(const Entry&)>& take) {
   auto& place = (to.empty() ? open_range_ : range_)[static_cast<std::size_t>(table)];
   const Result<sqlite3_stmt*> prepared =
       Prepared(place, Cat("SELECT key, version, value FROM ", NameOf(table), " WHERE key>=?1",

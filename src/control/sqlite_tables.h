@@ -27,7 +27,7 @@ class SqliteTables {
 
   Result<std::optional<Entry>> Get(Table table, std::string_view key);
   // Keys that are at least `from` and, unless empty, less than `to`, in order, until `take` says false.
-  Status Range(Table table, std::string_view from, std::string_view to, const std::function<bool(Entry&&)>& take);
+  Status Range(Table table, std::string_view from, std::string_view to, const std::function<bool(const Entry&)>& take);
 
   // All of it in one transaction, on the disk when this returns ok.
   Status Checkpoint(const MemoryTable& memory);

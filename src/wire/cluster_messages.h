@@ -8,7 +8,10 @@
 //
 // Every connection begins with the handshake of wire/handshake.h; what follows depends on its role:
 //   kNode to the head: NodeHello, then heartbeats and questions. kNode to another node: FarHello, then leases and
-//   objects. kOwner to a worker: OwnerHello, then calls and replies.
+//   objects. kOwner to a worker: OwnerHello, then calls and replies. kTool to the head: NodesRequest, Drain,
+//   StopCluster.
+//
+// Between two nodes both ends may ask: there the number of an answer's call has kAnswerBit set.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,10 @@ enum class ClusterKind : std::uint16_t {
   kFenced,
   kDrain,
   kFarewell,
+  kProbe,
+  kWithdraw,
+  kNodesRequest,
+  kStopCluster,
   // node and node
   kFarHello = 340,
   kFarLease,
@@ -51,6 +58,7 @@ enum class ClusterKind : std::uint16_t {
   kFarLogLines,
   kFetchProgram,
   kProgramPart,
+  kFarJobBegun,
   // node and node: objects
   kFarHold = 360,
   kFarDrop,
@@ -83,9 +91,101 @@ enum class ClusterKind : std::uint16_t {
   kFarBye,
 };
 
+// ---- node and head ----
+
+// What everybody may know of a node.
+struct NodeFacts {
+  enum class State : std::uint8_t { kAlive = 0, kSuspect = 1, kDraining = 2, kLeft = 3, kDead = 4 };
+
+  NodeNumber number = 0;
+  std::uint64_t incarnation = 0;
+  std::string name;
+  std::string address;  // where other nodes reach it: "10.0.0.7:40123"
+  std::string local;    // where processes of its machine reach it: "@manta-1000-4711"
+  std::string machine;  // the same text: the same machine (and boot)
+  std::uint32_t pid = 0;
+  Resources total;
+  std::map<std::string, std::string> labels;
+  std::uint64_t store_bytes = 0;
+  State state = State::kAlive;
+  std::string why;      // of kLeft and kDead
+  Resources available;  // as its last heartbeat said; only in the answer to NodesRequest
+
+  [[nodiscard]] bool lives() const { return state < State::kLeft; }
+};
+// N -> C, first message, a call answered by NodeWelcome, Fenced or Failed. With a number 0 it is new and gets one,
+// never used before; otherwise it comes back after a lost connection, as the incarnation it was.
+struct NodeHello {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNodeHello);
+  NodeFacts facts;
+};
+// C -> N; a whole ClusterView follows.
+struct NodeWelcome {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNodeWelcome);
+  NodeNumber number = 0;
+  std::uint64_t incarnation = 0;
+};
+// N -> C, every 100 ms and at once after a big change. Its body is a rules::Heartbeat.
+inline constexpr Kind kHeartbeat = static_cast<Kind>(ClusterKind::kHeartbeat);
+// C -> N, for each.
+struct HeartbeatSeen {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kHeartbeatSeen);
+  std::uint64_t sequence = 0;
+};
+// C -> N: a heartbeat at once, please.
+struct Probe {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kProbe);
+  std::uint8_t unused = 0;
+};
+// C -> N: what has changed; with `whole`, all nodes that live. Also the answer to NodesRequest.
+struct ClusterView {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kClusterView);
+  bool whole = false;
+  std::vector<NodeFacts> nodes;
+};
+// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, whose body is a
+// std::vector<rules::Placement>, or by Failed (kInfeasible: no node that lives can hold it).
+inline constexpr Kind kPlace = static_cast<Kind>(ClusterKind::kPlace);
+inline constexpr Kind kPlaced = static_cast<Kind>(ClusterKind::kPlaced);
+// N -> C: what was placed under this ticket did not stay there: it bounced, was cancelled, or its owner is gone.
+struct Withdraw {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kWithdraw);
+  std::uint64_t ticket = 0;
+};
+// C -> N: you are dead to the others (`why`), or the cluster is stopped: end all you run, and go.
+struct Fenced {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFenced);
+  bool stop = false;
+  std::string why;
+};
+// T -> C, a call answered by Done when the node has left, or Failed{kNotFound}; and C -> N, one-way: take nothing new,
+// let what runs end, say Farewell and go.
+struct Drain {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kDrain);
+  std::string node;  // its name or its number
+};
+// N -> C: I go, in order.
+struct Farewell {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarewell);
+  std::string why;
+};
+// T -> C, a call answered by ClusterView.
+struct NodesRequest {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNodesRequest);
+  bool all = false;  // also those that left or died
+};
+// T -> C, a call answered by Done when every node has been told.
+struct StopCluster {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kStopCluster);
+  std::uint8_t unused = 0;
+};
+
 // ---- node and node: leases ----
 
-// N -> N, the dialling node's first message.
+inline constexpr std::uint64_t kAnswerBit = 1ULL << 63;
+
+// N -> N, the dialling node's first message; the other's first is the same, and only then may either send more. Of two
+// nodes that dial each other at once, the one with the lower number closes the connection that it accepted.
 struct FarHello {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarHello);
   NodeNumber node = 0;
@@ -164,6 +264,11 @@ struct FarKillWorker {
   ProcessId owner = kNoProcess;
   KillWorker order;
 };
+// N -> N: I run something for this job of yours. Answered by FarJobEnded, at once or when it ends.
+struct FarJobBegun {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobBegun);
+  Id job;
+};
 // N -> N: end what you run for this job of mine.
 struct FarJobEnded {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobEnded);
@@ -176,6 +281,17 @@ struct FarLogLines {
   LogLines lines;
 };
 
+// N -> N, a call answered by ProgramPart or Failed{kNotFound}: bytes of a program that a job of yours runs.
+struct FetchProgram {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFetchProgram);
+  std::string sha256;
+  std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+struct ProgramPart {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kProgramPart);
+  std::uint64_t offset = 0;
+  std::string bytes;
 // ---- node and node: who holds which object ----
 //
 // An object's home is its owner's node. There each other node counts as one holder, whatever number of its processes

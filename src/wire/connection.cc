@@ -17,19 +17,21 @@ constexpr std::size_t kMaxSpareFds = 64;
 
 }  // namespace
 
-Connection::Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close)
-    : loop_(loop), socket_(std::move(socket)), on_frame_(std::move(on_frame)), on_close_(std::move(on_close)) {}
+Connection::Connection(base::Loop& loop, Stream stream, OnFrame on_frame, OnClose on_close)
+    : loop_(loop), stream_(std::move(stream)), on_frame_(std::move(on_frame)), on_close_(std::move(on_close)) {}
 
 Connection::~Connection() {
   *alive_ = false;
-  if (watched_) loop_.Unwatch(socket_.get());
+  if (watched_) loop_.Unwatch(stream_.fd());
   if (closing_ != 0) loop_.Cancel(closing_);
+  if (more_ != 0) loop_.Cancel(more_);
 }
 
 Status Connection::Start() {
-  const Status status = loop_.Watch(socket_.get(), EPOLLIN, [this](std::uint32_t events) { OnEvents(events); });
+  const Status status = loop_.Watch(stream_.fd(), EPOLLIN, [this](std::uint32_t events) { OnEvents(events); });
   watched_ = status.ok();
   watching_ = EPOLLIN;
+  ReadOn();  // the handshake may have read further than its own bytes
   return status;
 }
 
@@ -39,10 +41,11 @@ void Connection::Close(Status why) {
   why_ = std::move(why);
   outgoing_.clear();
   outgoing_bytes_ = 0;
-  if (watched_) loop_.Unwatch(socket_.get());
+  if (watched_) loop_.Unwatch(stream_.fd());
   watched_ = false;
   // The peer learns at once; the owner from the loop, because it may be in the middle of anything.
-  shutdown(socket_.get(), SHUT_RDWR);
+  if (stream_.encrypted()) stream_.tls()->Close();
+  shutdown(stream_.fd(), SHUT_RDWR);
   closing_ = loop_.After(0, [this] {
     closing_ = 0;
     const OnClose callback = on_close_;  // which destroys this object
@@ -53,7 +56,7 @@ void Connection::Close(Status why) {
 
 void Connection::CloseAfterSending(Status why) {
   if (state_ != State::kOpen) return;
-  if (outgoing_.empty()) {
+  if (outgoing_.empty() && !stream_.WantsWrite()) {
     Close(std::move(why));
     return;
   }
@@ -71,7 +74,10 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
   item.bytes = std::move(bytes);
   if (outgoing_.empty()) {
     if (!SendSome(item.bytes, std::span(fds.begin(), fds.size()), &item.sent) && !open()) return;
-    if (item.sent == item.bytes.size()) return;
+    if (item.sent == item.bytes.size()) {
+      if (stream_.WantsWrite()) WatchFor();
+      return;
+    }
   }
   // Descriptors go with the first byte; those of a frame that waits may be closed meanwhile by their owner.
   for (const int fd : fds) {
@@ -93,18 +99,20 @@ void Connection::SendFrame(std::string bytes, std::initializer_list<int> fds) {
 }
 
 bool Connection::SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent) {
-  const std::ptrdiff_t count = SendOnce(socket_.get(), std::as_bytes(std::span(bytes)), fds, MSG_DONTWAIT);
-  if (count >= 0) {
-    *sent += static_cast<std::size_t>(count);
+  const IoResult result = stream_.Write(std::as_bytes(std::span(bytes)), fds);
+  if (result.state == IoState::kSome) {
+    *sent += result.bytes;
     return true;
   }
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+  if (result.state == IoState::kWouldBlock) return false;
   // A peer that is gone may have left words behind: they are read first, then its close is seen.
-  if ((errno == EPIPE || errno == ECONNRESET) && state_ == State::kOpen) {
+  const bool gone = result.state == IoState::kClosed || stream_.error() == EPIPE || stream_.error() == ECONNRESET;
+  if (gone && state_ == State::kOpen) {
     *sent += bytes.size();
     return true;
   }
-  Close(Status(Code::kUnavailable, Cat("cannot send: ", std::strerror(errno))));
+  const Status why = gone ? Status(Code::kUnavailable, "the peer is gone") : stream_.failure();
+  Close(Status(why.code(), Cat("cannot send: ", why.message())));
   return false;
 }
 
@@ -127,19 +135,18 @@ void Connection::Read() {
   const std::span<std::byte> buffer(buffer_owner.get(), kReadBuffer);
   std::size_t total = 0;
   while (state_ == State::kOpen && total < kReadPerTurn) {
-    std::size_t count = 0;
-    bool would_block = false;
     std::vector<base::Fd> fds;
-    const Status status = Receive(socket_.get(), buffer, &count, &fds, &would_block);
-    if (!status.ok()) {
-      Close(status);
+    const IoResult result = stream_.Read(buffer, stream_.encrypted() ? nullptr : &fds);
+    if (result.state == IoState::kFailed) {
+      Close(stream_.failure());
       return;
     }
-    if (would_block) return;
-    if (count == 0) {
+    if (result.state == IoState::kWouldBlock) break;
+    if (result.state == IoState::kClosed) {
       Close({});
       return;
     }
+    const std::size_t count = result.bytes;
     total += count;
     spare_fds_ += fds.size();
     reader_.Add(buffer.first(count), std::move(fds));
@@ -160,6 +167,16 @@ void Connection::Read() {
       return;
     }
   }
+  ReadOn();
+  if (stream_.WantsWrite()) WatchFor();
+}
+
+void Connection::ReadOn() {
+  if (!stream_.Buffered() || more_ != 0 || state_ != State::kOpen) return;
+  more_ = loop_.After(0, [this] {
+    more_ = 0;
+    ReadNow();
+  });
 }
 
 void Connection::Write() {
@@ -175,7 +192,9 @@ void Connection::Write() {
     outgoing_.pop_front();
   }
   if (state_ == State::kClosed) return;
-  if (outgoing_.empty() && state_ == State::kLastWords) {
+  std::size_t none = 0;
+  if (outgoing_.empty() && stream_.WantsWrite() && !SendSome({}, {}, &none) && state_ == State::kClosed) return;
+  if (outgoing_.empty() && !stream_.WantsWrite() && state_ == State::kLastWords) {
     Close(std::move(why_));
     return;
   }
@@ -185,10 +204,10 @@ void Connection::Write() {
 void Connection::WatchFor() {
   if (!watched_) return;
   std::uint32_t events = state_ == State::kOpen ? EPOLLIN : 0U;
-  if (!outgoing_.empty()) events |= EPOLLOUT;
+  if (!outgoing_.empty() || stream_.WantsWrite()) events |= EPOLLOUT;
   if (events == watching_) return;
   watching_ = events;
-  loop_.Change(socket_.get(), events);
+  loop_.Change(stream_.fd(), events);
 }
 
 }  // namespace manta::wire

@@ -1,5 +1,5 @@
 // Connection is one peer's stream of frames on the loop: reads whole frames as they arrive, and
-// sends without ever blocking.
+// sends without ever blocking; over a Unix socket, TCP or TLS. Descriptors travel over Unix sockets only.
 //
 // A peer may send anything and may stop reading. Bytes that are no frame, descriptors nobody asked
 // for, or more than kMaxOutgoing bytes unread by the peer end this connection and no other.
@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "wire/frame.h"
+#include "wire/stream.h"
 
 namespace manta::wire {
 
@@ -31,8 +32,9 @@ class Connection {
 
   static constexpr std::size_t kMaxOutgoing = 64U << 20;
 
-  // `socket` must be non-blocking.
-  Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close);
+  Connection(base::Loop& loop, Stream stream, OnFrame on_frame, OnClose on_close);
+  Connection(base::Loop& loop, base::Fd socket, OnFrame on_frame, OnClose on_close)
+      : Connection(loop, Stream(std::move(socket)), std::move(on_frame), std::move(on_close)) {}
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -61,7 +63,8 @@ class Connection {
   void ReadNow();
 
   [[nodiscard]] bool open() const { return state_ == State::kOpen; }
-  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] int fd() const { return stream_.fd(); }
+  [[nodiscard]] bool encrypted() const { return stream_.encrypted(); }
   [[nodiscard]] std::size_t outgoing_bytes() const { return outgoing_bytes_; }
 
  private:
@@ -73,15 +76,16 @@ class Connection {
   };
 
   void SendFrame(std::string bytes, std::initializer_list<int> fds);
-  // One sendmsg. False: nothing was sent, and the connection closed or is to be written to later.
+  // One write. False: nothing was sent, and the connection closed or is to be written to later.
   bool SendSome(std::string_view bytes, std::span<const int> fds, std::size_t* sent);
   void OnEvents(std::uint32_t events);
   void Read();
+  void ReadOn();  // from the loop, what TLS has already taken from the socket
   void Write();
   void WatchFor();
 
   base::Loop& loop_;
-  base::Fd socket_;
+  Stream stream_;
   OnFrame on_frame_;
   OnClose on_close_;
   State state_ = State::kOpen;
@@ -89,6 +93,7 @@ class Connection {
   bool watched_ = false;
   std::uint32_t watching_ = 0;
   base::Loop::TimerId closing_ = 0;
+  base::Loop::TimerId more_ = 0;  // TLS holds bytes that the socket knows nothing of
   FrameReader reader_;
   std::size_t spare_fds_ = 0;  // received, and not yet taken by a frame
   std::deque<Outgoing> outgoing_;

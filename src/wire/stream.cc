@@ -52,7 +52,7 @@ IoResult Stream::Read(std::span<std::byte> into, std::vector<base::Fd>* fds) {
   bool would_block = false;
   const Status status = Receive(socket_.get(), into, &count, fds, &would_block);
   if (!status.ok()) {
-    error_ = errno;
+    error_ = status.code() == Code::kIo ? EMFILE : errno;  // descriptors were lost on the way
     return {IoState::kFailed, 0};
   }
   if (would_block) return {IoState::kWouldBlock, 0};

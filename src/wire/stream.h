@@ -48,6 +48,7 @@ class Stream {
   [[nodiscard]] bool WantsWrite() const { return tls_ && tls_->WantsWrite(); }
   // Why the last Read or Write was kFailed.
   [[nodiscard]] Status failure() const;
+  [[nodiscard]] int error() const { return error_; }  // errno of that; 0: TLS knows
 
   // ---- for plain threads: wait, up to a time in microseconds (-1: for ever) ----
   Status WriteAll(std::span<const std::byte> bytes, std::int64_t timeout_us = -1);

@@ -1,0 +1,240 @@
+// manta-control, the head of a cluster: tables that every other process comes back from, who is a member, and where
+// tasks go that find no room on their own node.
+//
+// With --listen it serves the cluster at a TCP port, behind the token (and TLS, if it is not loopback); otherwise it is
+// a store for processes of this user on this machine only (an abstract Unix socket, peers checked by the kernel).
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/loop.h"
+#include "control/embedded_storage.h"
+#include "control/head.h"
+#include "control/local_listener.h"
+#include "control/redis_storage.h"
+#include "control/server.h"
+#include "control/tables.h"
+#include "wire/listener.h"
+
+namespace {
+
+using manta::Cat;
+using manta::Code;
+using manta::Result;
+using manta::Status;
+
+constexpr std::int64_t kLastWordsUs = 200'000;
+
+struct Options {
+  std::string address;
+  std::string listen;
+  std::string secrets;
+  bool tls = false;
+  std::string folder;
+  std::size_t shards = 1;
+  std::vector<std::string> redis;
+  std::string redis_password_file;
+  std::string redis_prefix = "manta:";
+  double redis_patience = 10;  // seconds
+  int ready_fd = -1;
+};
+
+int Complain(const Status& status) {
+  std::fprintf(stderr, "manta-control: %s\n", status.message().c_str());
+  return 1;
+}
+
+// Secrets come in files that nobody else can read, never in argv.
+Result<std::string> ReadPassword(const std::string& path) {
+  const manta::base::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info{};
+  if (!file.valid() || fstat(file.get(), &info) != 0) {
+    return Status(Code::kInvalid, Cat("cannot read the password in ", path));
+  }
+  if ((info.st_mode & 077) != 0) {
+    return Status(Code::kInvalid, Cat("others may read the password in ", path, ": run `chmod 600 ", path, "`"));
+  }
+  std::string text(4096, '\0');
+  const ssize_t count = read(file.get(), text.data(), text.size());
+  text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.empty()) return Status(Code::kInvalid, Cat("the password in ", path, " is empty"));
+  return text;
+}
+
+Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::base::Loop& loop,
+                                                                         const Options& options) {
+  std::vector<std::unique_ptr<manta::control::Storage>> shards;
+  if (options.redis.empty()) {
+    // The folder of the shards is made here; each shard's own by the storage.
+    if (mkdir(options.folder.c_str(), 0700) != 0 && errno != EEXIST) {
+      return manta::control::DiskError(Cat("cannot make folder ", options.folder), errno);
+    }
+    for (std::size_t i = 0; i < options.shards; ++i) {
+      manta::control::EmbeddedOptions embedded;
+      embedded.folder = Cat(options.folder, "/shard-", i);
+      auto shard = manta::control::EmbeddedStorage::Open(loop, embedded);
+      if (!shard.ok()) return shard.status();
+      shards.push_back(std::move(*shard));
+    }
+    return shards;
+  }
+  manta::control::RedisOptions redis;
+  if (!options.redis_password_file.empty()) {
+    const Result<std::string> password = ReadPassword(options.redis_password_file);
+    if (!password.ok()) return password.status();
+    redis.password = password.value();
+  }
+  redis.patience_us = static_cast<std::int64_t>(options.redis_patience * 1e6);
+  for (std::size_t i = 0; i < options.redis.size(); ++i) {
+    redis.address = options.redis[i];
+    redis.prefix = Cat(options.redis_prefix, i, ":");
+    auto shard = manta::control::RedisStorage::Open(loop, redis);
+    if (!shard.ok()) return shard.status();
+    shards.push_back(std::move(*shard));
+  }
+  return shards;
+}
+
+// Links from members of the cluster, to whom they are for.
+Result<std::unique_ptr<manta::wire::Listener>> Serve(manta::base::Loop& loop, const Options& options,
+                                                     manta::control::Server& server, manta::control::Head& head) {
+  Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
+  if (!secrets.ok()) return secrets.status();
+  manta::wire::ListenOptions listen;
+  listen.address = options.listen;
+  listen.secrets = std::move(*secrets);
+  listen.roles = RoleBit(manta::wire::LinkRole::kNode) | RoleBit(manta::wire::LinkRole::kControl) |
+                 RoleBit(manta::wire::LinkRole::kTool);
+  listen.tls = options.tls;
+  listen.accept_joins = options.tls;
+  return manta::wire::Listener::Create(
+      loop, std::move(listen),
+      [&server, &head](manta::wire::Link link) {
+        if (link.role != manta::wire::LinkRole::kControl) return head.Add(std::move(link));
+        if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
+      },
+      [](const std::string& peer, const Status& what) {
+        std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.ok() ? "joined" : what.message().c_str());
+      });
+}
+
+int Run(const Options& options) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  sigaddset(&stop, SIGINT);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  const manta::base::Fd signals(signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
+
+  auto loop = manta::base::Loop::Create();
+  if (!loop.ok()) return Complain(loop.status());
+  bool stopping = false;
+  Status status = (*loop)->Watch(signals.get(), EPOLLIN, [&](std::uint32_t) {
+    signalfd_siginfo info{};
+    while (read(signals.get(), &info, sizeof info) == sizeof info) stopping = true;
+  });
+  if (!status.ok()) return Complain(status);
+
+  auto shards = OpenShards(**loop, options);
+  if (!shards.ok()) return Complain(shards.status());
+  manta::control::Tables tables(**loop, std::move(*shards));
+  std::optional<Status> opened;
+  tables.Open([&](const Status& result) { opened = result; });
+  while (!opened && !stopping) (*loop)->RunOnce(-1);
+  if (stopping) return 0;
+  if (!opened->ok()) return Complain(*opened);
+
+  manta::control::Server server(**loop, tables);
+  manta::control::Head head(**loop, tables);
+  std::unique_ptr<manta::control::LocalListener> local;
+  std::unique_ptr<manta::wire::Listener> listener;
+  std::string address = options.address;
+  if (options.listen.empty()) {
+    auto made = manta::control::LocalListener::Listen(**loop, options.address, [&](manta::base::Fd socket) {
+      if (const Status added = server.Add(std::move(socket)); !added.ok()) Complain(added);
+    });
+    if (!made.ok()) return Complain(made.status());
+    local = std::move(*made);
+  } else {
+    opened.reset();
+    head.Open([&](const Status& result) { opened = result; });
+    while (!opened && !stopping) (*loop)->RunOnce(-1);
+    if (stopping) return 0;
+    if (!opened->ok()) return Complain(*opened);
+    head.OnStop([&] { stopping = true; });
+    Result<std::unique_ptr<manta::wire::Listener>> made = Serve(**loop, options, server, head);
+    if (!made.ok()) return Complain(made.status());
+    listener = std::move(*made);
+    address = listener->address();
+  }
+  if (options.ready_fd >= 0) {
+    const std::string line = address + "\n";
+    if (write(options.ready_fd, line.data(), line.size()) < 0) perror("manta-control: --ready-fd");
+    if (options.ready_fd > 2) close(options.ready_fd);
+  }
+  while (!stopping) (*loop)->RunOnce(-1);
+  // The last words to nodes and tools.
+  const std::int64_t until = manta::base::NowMicros() + kLastWordsUs;
+  while (!head.AllSent() && manta::base::NowMicros() < until) (*loop)->RunOnce(1000);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  options.address = Cat("@manta-control-", getuid(), "-", getpid());
+  const char* home = std::getenv("HOME");
+  CLI::App app("The head of a Manta cluster.");
+  app.add_option("--address", options.address, "where to listen: '@' and a name")->capture_default_str();
+  app.add_option("--listen", options.listen, "serve a cluster at this host:port (port 0: any free one)");
+  app.add_option("--secrets", options.secrets, "folder of the cluster's token and certificates (default ~/.manta)");
+  app.add_flag("--tls", options.tls, "encrypt: needed to listen beyond this machine; makes an authority at first");
+  auto* folder = app.add_option("--folder", options.folder,
+                                "keep the tables here, in a log and SQLite (default ~/.manta/control)");
+  auto* shards =
+      app.add_option("--shards", options.shards, "how many, fixed at the first start")->check(CLI::Range(1, 256));
+  app.add_option("--redis", options.redis,
+                 "keep them in Redis 7 instead: unix:/path or host:port; repeat for more shards, always in this order")
+      ->excludes(folder)
+      ->excludes(shards);
+  app.add_option("--redis-password-file", options.redis_password_file, "the password of all these servers; mode 0600");
+  app.add_option("--redis-prefix", options.redis_prefix, "of all keys there")->capture_default_str();
+  app.add_option("--redis-patience", options.redis_patience, "seconds without an answer, until a request fails")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
+  CLI11_PARSE(app, argc, argv);
+  if (options.folder.empty() && options.redis.empty()) {
+    if (home == nullptr || *home == '\0') {
+      return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
+    }
+    const std::string parent = std::string(home) + "/.manta";
+    if (mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST) {
+      return Complain(manta::control::DiskError(Cat("cannot make folder ", parent), errno));
+    }
+    options.folder = parent + "/control";
+  }
+  if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
+  return Run(options);
+}

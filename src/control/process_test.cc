@@ -1,0 +1,204 @@
+// The control process as a whole: bin/manta-control, killed and started again under clients.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "control/test_util.h"
+#include "wire/control_client.h"
+
+namespace manta::control {
+namespace {
+
+using wire::ControlClient;
+using wire::ControlWritten;
+
+class ControlProcess {
+ public:
+  ~ControlProcess() { End(SIGKILL); }
+  // The first line it says, when it is ready; its complaint otherwise.
+  std::string Start(std::vector<std::string> words) {
+    int ready[2];
+    int errors[2];
+    if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return "no pipe";
+    words.insert(words.begin(), MANTA_CONTROL);
+    words.insert(words.end(), {"--ready-fd", "9"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      dup2(errors[1], 2);
+      dup2(ready[1], 9);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ready[1]);
+    close(errors[1]);
+    std::string text = ReadAll(ready[0]);
+    if (text.empty()) text = ReadAll(errors[0]);
+    close(ready[0]);
+    close(errors[0]);
+    return text;
+  }
+  int End(int signal) {
+    if (pid_ <= 0) return 0;
+    kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  static std::string ReadAll(int fd) {
+    std::string text;
+    char buffer[512];
+    for (;;) {
+      const ssize_t count = read(fd, buffer, sizeof buffer);
+      if (count <= 0) return text;
+      text.append(buffer, static_cast<std::size_t>(count));
+    }
+  }
+  pid_t pid_ = -1;
+};
+
+class ControlProcessTest : public testing::Test {
+ protected:
+  ControlProcessTest() : address_("@manta-control-test-" + std::to_string(getpid())) {}
+  std::string Start() {
+    return process_.Start({"--folder", folder_.path() + "/c", "--shards", "2", "--address", address_});
+  }
+
+  TestFolder folder_;
+  std::unique_ptr<base::Loop> loop_ = std::move(*base::Loop::Create());
+  std::string address_;
+  ControlProcess process_;
+};
+
+TEST_F(ControlProcessTest, KilledAgainAndAgainEveryWriteTakesEffectOnce) {
+  ASSERT_EQ(Start(), address_ + "\n");
+  ControlClient client(*loop_, wire::ConnectLocally(address_));
+  // Four counters, each raised by compare-and-set of whoever read it last: a write applied twice, or lost, shows.
+  constexpr int kCounters = 4;
+  constexpr int kUntil = 60;
+  int values[kCounters] = {};
+  int finished = 0;
+  std::uint64_t versions[kCounters] = {};
+  std::vector<std::string> trouble;
+  std::function<void(int)> raise = [&](int i) {
+    client.CompareAndSet(Table::kKeyValue, "c" + std::to_string(i), versions[i], std::to_string(values[i] + 1),
+                         [&, i](Result<ControlWritten> result) {
+                           if (!result.ok() || !result->applied) {
+                             trouble.push_back(result.ok() ? "refused" : result.status().message());
+                             ++finished;
+                             return;
+                           }
+                           ++values[i];
+                           versions[i] = result->version;
+                           if (values[i] == kUntil) {
+                             ++finished;
+                           } else {
+                             raise(i);
+                           }
+                         });
+  };
+  for (int i = 0; i < kCounters; ++i) raise(i);
+  std::mt19937 random(7);
+  int kills = 0;
+  int next_kill = 10;
+  ASSERT_TRUE(RunUntil(*loop_, [&] {
+    if (kills < 5 && values[0] >= next_kill) {
+      const std::int64_t end = base::NowMicros() + static_cast<std::int64_t>(random() % 3000);
+      while (base::NowMicros() < end) loop_->RunOnce(0);
+      EXPECT_TRUE(WIFSIGNALED(process_.End(SIGKILL)));
+      EXPECT_EQ(Start(), address_ + "\n");
+      ++kills;
+      next_kill = values[0] + 8;
+    }
+    return finished == kCounters;
+  }));
+  EXPECT_TRUE(trouble.empty()) << trouble.front();
+  EXPECT_EQ(kills, 5);
+  std::optional<Result<std::vector<wire::ControlEntry>>> all;
+  client.ScanAll(Table::kKeyValue, "c",
+                 [&](Result<std::vector<wire::ControlEntry>> entries) { all = std::move(entries); });
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return all.has_value(); }));
+  ASSERT_EQ((*all)->size(), 4U);
+  for (const wire::ControlEntry& entry : **all) EXPECT_EQ(entry.value, std::to_string(kUntil));
+}
+
+TEST_F(ControlProcessTest, EndsAtATermAndComesBackWithEverything) {
+  ASSERT_EQ(Start(), address_ + "\n");
+  {
+    ControlClient client(*loop_, wire::ConnectLocally(address_));
+    std::optional<Result<ControlWritten>> written;
+    client.Put(Table::kJobs, "j", "1", [&](Result<ControlWritten> result) { written = std::move(result); });
+    ASSERT_TRUE(RunUntil(*loop_, [&] { return written.has_value(); }));
+    ASSERT_TRUE(written->ok()) << written->status().message();
+  }
+  const int status = process_.End(SIGTERM);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ASSERT_EQ(Start(), address_ + "\n");
+  ControlClient client(*loop_, wire::ConnectLocally(address_));
+  std::optional<Result<wire::ControlValue>> value;
+  client.Get(Table::kJobs, "j", [&](Result<wire::ControlValue> result) { value = std::move(result); });
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return value.has_value(); }));
+  EXPECT_EQ((*value)->value, "1");
+}
+
+TEST_F(ControlProcessTest, SaysWhatIsWrong) {
+  EXPECT_NE(process_.Start({"--redis", "unix:/nowhere/at/all", "--redis-patience", "0.1"}).find("No such file"),
+            std::string::npos);
+  process_.End(SIGKILL);
+  EXPECT_NE(process_.Start({"--redis", "127.0.0.1:1"}).find("needs a password"), std::string::npos);
+  process_.End(SIGKILL);
+  const std::string password = folder_.path() + "/password";
+  close(open(password.c_str(), O_CREAT | O_WRONLY, 0644));
+  chmod(password.c_str(), 0644);
+  EXPECT_NE(process_.Start({"--redis", "127.0.0.1:1", "--redis-password-file", password}).find("chmod 600"),
+            std::string::npos);
+  process_.End(SIGKILL);
+  ASSERT_EQ(Start(), address_ + "\n");
+  ControlProcess second;
+  EXPECT_NE(second.Start({"--folder", folder_.path() + "/c", "--shards", "2"}).find("in use by another process"),
+            std::string::npos);
+}
+
+TEST_F(ControlProcessTest, ListensOnNoPort) {
+  ASSERT_EQ(Start(), address_ + "\n");
+  // Its sockets, by number: none of them may be in the tables of the network.
+  std::set<std::string> sockets;
+  const std::string proc = "/proc/" + std::to_string(process_.pid());
+  for (const auto& entry : std::filesystem::directory_iterator(proc + "/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  ASSERT_FALSE(sockets.empty());
+  for (const char* table : {"tcp", "tcp6", "udp", "udp6"}) {
+    std::ifstream in(proc + "/net/" + table);
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream words(line);
+      const std::vector<std::string> columns{std::istream_iterator<std::string>(words), {}};
+      if (columns.size() <= 9) continue;
+      EXPECT_FALSE(sockets.contains(columns[9])) << table << ": " << line;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace manta::control
