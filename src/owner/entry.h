@@ -78,7 +78,7 @@ struct Entry {
     Place place;
     Failure* failure;
   };
-  std::uint64_t spec;      // of the task, in the log; 0: none
+  std::uint64_t spec;  // of the task, in the log; 0: none
   union {
     std::uint64_t position;  // of a task, in the queue's ring
     ProcessId owner;         // of a borrowed object

@@ -5,6 +5,7 @@
 #include "base/program.h"
 #include "owner/named.h"
 #include "owner/owner.h"
+#include "wire/cluster_messages.h"
 
 namespace manta::owner {
 
@@ -192,6 +193,9 @@ void Owner::Cancel(Entry* entry, bool force) {
       if (index == 0 || index >= lanes_.size() || !lanes_[index]->active) return;
       Lane& lane = *lanes_[index];
       lane.reader.memory().cancel.store(shm::TaskToken(entry->index, entry->generation), std::memory_order_release);
+      if (lane.far != nullptr && lane.far->link != nullptr) {
+        lane.far->link->Send(wire::FarCancel{shm::TaskToken(entry->index, entry->generation)});
+      }
       if (force && entry->queue->actor == nullptr) {
         wire::KillWorker message;
         message.worker = lane.reader.memory().worker.load(std::memory_order_relaxed);

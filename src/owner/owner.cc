@@ -27,6 +27,8 @@ void Owner::BecomeCurrent() {
 
 namespace {
 
+constexpr std::int64_t kOverUs = 10'000'000;  // for a far worker's connection to end after its lease has
+
 const Failure& Gone() {
   static const auto* gone = new Failure{Code::kUnavailable, kGone, {}, {}};
   return *gone;
@@ -57,6 +59,14 @@ Owner::~Owner() {
     background_wake_.notify_all();
   }
   background_.join();
+  if (far_thread_ != nullptr) {
+    for (const std::unique_ptr<Lane>& lane : lanes_) {
+      if (lane == nullptr || lane->far == nullptr) continue;
+      const Lock lock(mutex_);
+      far_thread_->Post([dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});
+    }
+    far_thread_.reset();
+  }
   // Refs may outlive us: what they name is now a failure, or a value that needs nobody. What is done stays as it is,
   // because it is read without a lock; Look refuses what lay in the store.
   const Lock lock(mutex_);
@@ -132,6 +142,22 @@ void Owner::EndLease(std::uint64_t request, const Failure* lost) {
   const auto it = lanes_by_request_.find(request);
   if (it == lanes_by_request_.end()) return;
   Lane& lane = *it->second;
+  if (lane.far != nullptr && !lane.far->closed) {
+    // What the worker sent before may still be on its way.
+    lane.far->over = true;
+    if (lost != nullptr) {
+      lane.far->lost = *lost;
+      if (lane.far->link != nullptr) lane.far->link->Close();
+    }
+    if (lane.far->link != nullptr) {
+      lane.far->link->CloseLater(kOverUs);
+      return;
+    }
+  }
+  ReleaseLease(lane, lost);
+}
+
+void Owner::ReleaseLease(Lane& lane, const Failure* lost) {
   ClassQueue& queue = *lane.queue;
   if (lost == nullptr) ReadLane(lane);
   if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
@@ -152,6 +178,7 @@ void Owner::OnMessage(wire::Frame& frame) {
       Lane& lane = *it->second;
       lane.worker = message->worker;
       lane.pid = message->pid;
+      if (!message->address.empty()) StartFar(lane, *message);
       --lane.queue->requests;
       lane.queue->lanes.push_back(&lane);
       AskForWorkers(*lane.queue);  // there may be work for one more
