@@ -292,6 +292,8 @@ struct ProgramPart {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kProgramPart);
   std::uint64_t offset = 0;
   std::string bytes;
+};
+
 // ---- node and node: who holds which object ----
 //
 // An object's home is its owner's node. There each other node counts as one holder, whatever number of its processes
