@@ -61,8 +61,10 @@ class Daemon {
 
   // ---- objects of other nodes (far_messages.cc) ----
 
-  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` outlives the daemon.
+  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` lives until StopSharing.
   Status ShareObjects(FarNodes& nodes, TransferOptions options);
+  // `nodes` is no longer used; for the end.
+  void StopSharing();
   // The kinds of messages between nodes that are about objects, and what they do. A failure ends the connection.
   [[nodiscard]] static std::vector<wire::Kind> ObjectKinds();
   Status OnObjectFrame(NodeNumber from, const wire::Frame& frame);

@@ -41,6 +41,7 @@ class Directory {
     nodes_ = &nodes;
     far_.SetNodes(nodes);
   }
+  void StopSharing() { SetNodes(none_); }
 
   void Expect(Peer& peer, const wire::Expect& message);
   void Publish(Peer& peer, const wire::Publish& message);

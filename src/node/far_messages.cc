@@ -70,6 +70,12 @@ Status Daemon::ShareObjects(FarNodes& nodes, TransferOptions options) {
   return {};
 }
 
+void Daemon::StopSharing() {
+  transfers_.reset();
+  directory_.StopSharing();
+  nodes_ = nullptr;
+}
+
 Status Daemon::OnObjectFrame(NodeNumber from, const wire::Frame& frame) {
   if (transfers_) {
     for (const Entry& entry : kEntries) {

@@ -9,8 +9,8 @@
 
 namespace manta::node {
 
-TransferStore::TransferStore(Mailbox& mailbox, store::Keeper& keeper, NodeNumber node)
-    : mailbox_(mailbox), keeper_(keeper), self_(OnNode(node, store::kCopies)), board_(store::PinBoard::kBytes / 8) {
+TransferStore::TransferStore(Mailbox& mailbox, store::Keeper& keeper, ProcessId self)
+    : mailbox_(mailbox), keeper_(keeper), self_(self), board_(store::PinBoard::kBytes / 8) {
   auto* board = reinterpret_cast<std::byte*>(board_.data());
   keeper_.ProcessJoined(self_, board);
   client_.emplace(*this, self_, board);

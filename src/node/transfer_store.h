@@ -19,7 +19,8 @@ namespace manta::node {
 
 class TransferStore final : public store::KeeperLink {
  public:
-  TransferStore(Mailbox& mailbox, store::Keeper& keeper, NodeNumber node);
+  // `self`: the process number that stands for these threads.
+  TransferStore(Mailbox& mailbox, store::Keeper& keeper, ProcessId self);
   ~TransferStore() override;  // after Stop, and after all threads that use it
   TransferStore(const TransferStore&) = delete;
   TransferStore& operator=(const TransferStore&) = delete;

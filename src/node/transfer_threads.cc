@@ -52,7 +52,7 @@ class TransferThreads::Pull {
 };
 
 TransferThreads::TransferThreads(Mailbox& mailbox, store::Keeper& keeper, NodeNumber self, TransferOptions options)
-    : mailbox_(mailbox), self_(self), options_(std::move(options)), store_(mailbox, keeper, self) {}
+    : mailbox_(mailbox), self_(self), options_(std::move(options)), store_(mailbox, keeper, OnNode(self, store::kCopies)) {}
 
 TransferThreads::~TransferThreads() {
   std::vector<std::shared_ptr<Pull>> pulls;
