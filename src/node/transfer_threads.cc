@@ -142,7 +142,12 @@ void TransferThreads::Stop(Pull& pull) {
 void TransferThreads::Fetch(std::shared_ptr<Pull> pull, bool first) {
   if (first) {
     // Room first: an object that does not fit costs nobody anything.
-    if (Status room = pull->incoming->Prepare(); !room.ok()) {
+    // Small ones one after the other, or each thread would borrow a segment of its own for them.
+    std::unique_lock lock(small_rooms_, std::defer_lock);
+    if (pull->incoming->parts() == 1) lock.lock();
+    Status room = pull->incoming->Prepare();
+    if (lock.owns_lock()) lock.unlock();
+    if (!room.ok()) {
       {
         const std::lock_guard lock(pull->mutex);
         pull->refused = !pull->stopped;

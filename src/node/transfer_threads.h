@@ -110,6 +110,7 @@ class TransferThreads {
   TransferStore store_;
   TransferCounters counters_;
   std::list<std::unique_ptr<Serving>> serving_;  // the loop's
+  std::mutex small_rooms_;                       // held while room for a small object is looked for
 
   mutable std::mutex mutex_;  // guards the rest
   std::condition_variable more_;
