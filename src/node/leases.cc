@@ -300,7 +300,8 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   if (far != far_owners_.end()) {
     wire::FillRandom(std::as_writable_bytes(std::span(&given.pass, 1)));
     given.pass |= 1;
-    wire::LeaseStart start{lease, far->second, given.ask.job, given.ask.need, 0, 0, given.with_gpus, given.gpus};
+    wire::LeaseStart start{lease,           far->second, given.ask.job,   given.ask.need,
+                           given.ask.queue, 0,           given.with_gpus, given.gpus};
     start.far = true;
     start.pass = given.pass;
     start.stored_for = key.owner;
