@@ -5,14 +5,14 @@
 #include <map>
 #include <random>
 
-#include "node/test_cluster.h"
+#include "node/test_linked.h"
 
 namespace manta::node {
 namespace {
 
 using store::TestId;
 
-class FarObjectsTest : public ClusterTest {
+class FarObjectsTest : public LinkedNodesTest {
  protected:
   // Stored and announced by its owner, who holds it.
   Place Publish(StoreDriver& owner, std::uint64_t n, std::uint64_t size = 10'000, std::vector<Id> contained = {},

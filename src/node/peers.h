@@ -38,16 +38,19 @@ struct Peer {
 class Peers {
  public:
   explicit Peers(base::Loop& loop) : loop_(loop) {}
-  // Whose processes these are; before the first has a number.
-  void SetNode(NodeNumber node) { node_ = node; }
 
   using OnFrame = std::function<void(Peer& peer, wire::Frame& frame)>;
   using OnClose = std::function<void(Peer& peer, const Status& why)>;  // is to Remove it, now or later
   Result<Peer*> Add(base::Fd socket, OnFrame on_frame, OnClose on_close);
   void Remove(Peer& peer);
 
+  // Of a node of a cluster: numbers of processes begin with it. Before the first is given.
+  void SetNode(NodeNumber node) { node_ = node; }
   // Gives the peer a process number. False: the node is full.
   bool Number(Peer& peer);
+  // A number for somebody who is no peer here; kNoProcess: the node is full.
+  [[nodiscard]] ProcessId Reserve();
+  void Release(ProcessId process) { free_.push_back(process); }
 
   // nullptr: unknown, or gone.
   [[nodiscard]] Peer* Find(ProcessId process) const;

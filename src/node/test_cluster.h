@@ -1,214 +1,237 @@
-// For tests: several daemons, linked over loopback TCP, and processes with a store client; all loops in one thread.
+// For tests: a cluster of real processes on loopback, and drivers that speak raw messages to a node of it.
 #pragma once
 
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "node/linked_nodes.h"
+#include "node/head_tool.h"
 #include "node/test_node.h"
-#include "store/client.h"
-#include "store/store_test_util.h"
-#include "wire/listener.h"
 #include "wire/scratch_folder.h"
 
 namespace manta::node {
 
-struct TestFarNode {
-  std::unique_ptr<Daemon> daemon;
-  std::unique_ptr<NodeLinks> links;
-  std::unique_ptr<LinkedNodes> nodes;
-  std::unique_ptr<wire::Listener> listener;
-
-  ~TestFarNode() {
-    listener.reset();
-    if (daemon) daemon->StopSharing();
-    links.reset();  // its loop is the daemon's
-  }
-};
-
-// A driver that stores and reads values.
-class StoreDriver final : public store::KeeperLink {
+// A program that says on descriptor 9 that it is ready. Killed at the end.
+class Program9 {
  public:
-  explicit StoreDriver(std::unique_ptr<TestClient> client) : client_(std::move(client)) {
-    store_.emplace(*this, self(), client_->arena().at(shm::kPinBoardOffset));
-  }
-  [[nodiscard]] ProcessId self() const { return client_->welcome.process; }
-  [[nodiscard]] TestClient& client() { return *client_; }
-  [[nodiscard]] store::StoreClient& store() { return *store_; }
+  Program9() = default;
+  Program9(Program9&& other) noexcept
+      : ready(std::move(other.ready)), pid_(std::exchange(other.pid_, -1)), ready_fd_(std::move(other.ready_fd_)) {}
+  Program9& operator=(Program9&&) = delete;
+  ~Program9() { End(SIGKILL); }
 
-  Result<Place> Put(std::uint64_t n, std::uint64_t size) {
-    Result<store::Allocation> room = store_->Allocate(store::TestId(n), self(), size);
-    if (!room.ok()) return room.status();
-    store::Fill(room->data, size, n);
-    return store_->Seal(*room);
-  }
-  Status Check(std::uint64_t n, const Place& place, ProcessId owner) {
-    Result<store::View> view = store_->Open(store::TestId(n), place, nullptr, owner);
-    if (!view.ok()) return view.status();
-    const bool same = view->size == place.size && store::Holds(view->data, view->size, n);
-    store_->Close(*view);
-    return same ? Status() : Status(Code::kCorrupt, Cat("object ", n, " has other bytes"));
-  }
-
-  template <typename Answer, typename M>
-  Result<Answer> Call(const M& message, std::vector<base::Fd>* fds = nullptr) {
-    const std::uint64_t call = ++calls_;
-    client_->Send(message, call);
-    std::optional<wire::Frame> frame = client_->AwaitAnswer(call);
-    if (!frame.has_value()) return Status(Code::kUnavailable, "no answer");
-    if (frame->kind == wire::Kind::kFailed) {
-      const Failure failure = frame->As<wire::Failed>().value().failure;
-      return Status(failure.code, failure.message);
+  void Start(const std::string& name, std::vector<std::string> words) {
+    int pipe[2];
+    ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+    const std::string path = BesideThisProgram(name);
+    words.insert(words.begin(), path);
+    words.insert(words.end(), {"--ready-fd", "9"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      dup2(pipe[1], 9);
+      execv(path.c_str(), argv.data());
+      _exit(127);
     }
-    if (fds != nullptr) *fds = std::move(frame->fds);
-    return frame->As<Answer>();
+    close(pipe[1]);
+    ready_fd_.Reset(pipe[0]);
   }
+  // Its first line; empty: it ended without.
+  std::string Ready() {
+    char c = 0;
+    while (ready_fd_.valid() && read(ready_fd_.get(), &c, 1) == 1 && c != '\n') ready += c;
+    ready_fd_.Reset(-1);
+    return ready;
+  }
+  void Signal(int number) const { kill(pid_, number); }
+  // Its wait status.
+  int Wait() {
+    int status = 0;
+    if (pid_ > 0) waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+  int End(int signal) {
+    if (pid_ > 0) kill(pid_, signal);
+    return Wait();
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
-  // KeeperLink
-  Result<store::LentSegment> Request(std::uint64_t bytes) override {
-    std::vector<base::Fd> fds;
-    Result<wire::SegmentLent> lent = Call<wire::SegmentLent>(wire::SegmentRequest{bytes}, &fds);
-    if (!lent.ok()) return lent.status();
-    return store::LentSegment{lent->segment, lent->bytes, lent->whole, std::move(fds.at(0))};
-  }
-  Result<store::OpenedSegment> Open(std::uint32_t segment) override {
-    std::vector<base::Fd> fds;
-    Result<wire::SegmentOpened> opened = Call<wire::SegmentOpened>(wire::OpenSegment{segment}, &fds);
-    if (!opened.ok()) return opened.status();
-    return store::OpenedSegment{opened->segment, opened->bytes, std::move(fds.at(0))};
-  }
-  Result<Place> Restore(const Id& object) override {
-    Result<wire::Restored> restored = Call<wire::Restored>(wire::Restore{object});
-    if (!restored.ok()) return restored.status();
-    return restored->place;
-  }
-  Result<Place> Fetch(const Id& object, const Place& place, ProcessId owner) override {
-    Result<wire::Fetched> fetched = Call<wire::Fetched>(wire::Fetch{object, place, owner});
-    if (!fetched.ok()) return fetched.status();
-    return fetched->place;
-  }
-  void Free(std::vector<Id> objects, std::vector<Place> places) override {
-    client_->Send(wire::FreeObjects{std::move(objects), std::move(places)});
-  }
-  void Return(std::uint32_t segment) override { client_->Send(wire::SegmentReturn{segment}); }
+  std::string ready;
 
  private:
-  std::unique_ptr<TestClient> client_;
-  std::optional<store::StoreClient> store_;
-  std::uint64_t calls_ = 100;
+  pid_t pid_ = -1;
+  base::Fd ready_fd_;
+};
+
+// A driver with the fixture as its program, connected to a node's Unix socket.
+class FarDriver {
+ public:
+  FarDriver(const std::string& address, const Id& job) {
+    socket_.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
+    EXPECT_EQ(connect(socket_.get(), reinterpret_cast<const sockaddr*>(&name),
+                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size())),
+              0)
+        << address;
+    Result<shm::Arena> arena = shm::Arena::Create();
+    arena_ = std::make_unique<shm::Arena>(std::move(*arena));
+    const base::Fd program(open(FixturePath().c_str(), O_PATH | O_CLOEXEC));
+    wire::Hello hello;
+    hello.pid = static_cast<std::uint32_t>(getpid());
+    hello.job = job;
+    hello.program = FixturePath();
+    hello.arguments = {hello.program};
+    const int fds[2] = {arena_->fd(), program.get()};
+    const std::string bytes = wire::EncodeFrame(hello, 1, 2);
+    EXPECT_TRUE(wire::SendAll(socket_.get(), std::as_bytes(std::span(bytes)), fds).ok());
+    if (const std::optional<wire::Welcome> answer = Await<wire::Welcome>(); answer.has_value()) welcome = *answer;
+  }
+
+  template <typename M>
+  void Send(const M& message, std::uint64_t call = 0) {
+    const std::string bytes = wire::EncodeFrame(message, call);
+    EXPECT_TRUE(wire::SendAll(socket_.get(), std::as_bytes(std::span(bytes)), {}).ok());
+  }
+  // The next of that kind; nothing if none comes in time.
+  template <typename M>
+  std::optional<M> Await(std::int64_t timeout_us = kPatienceUs) {
+    const std::int64_t deadline = base::NowMicros() + timeout_us;
+    for (;;) {
+      for (auto it = frames_.begin(); it != frames_.end(); ++it) {
+        if (it->kind != M::kKind) continue;
+        Result<M> message = it->template As<M>();
+        frames_.erase(it);
+        EXPECT_TRUE(message.ok());
+        return *message;
+      }
+      if (closed || !Read(deadline)) return std::nullopt;
+    }
+  }
+  bool AwaitLine(const std::string& text) {
+    while (const std::optional<wire::LogLines> lines = Await<wire::LogLines>()) {
+      for (const wire::LogLine& line : lines->lines) {
+        if (line.text == text) return true;
+      }
+    }
+    return false;
+  }
+  bool AwaitClose() {
+    const std::int64_t deadline = base::NowMicros() + kPatienceUs;
+    while (!closed && Read(deadline)) {
+    }
+    return closed;
+  }
+  void Close() { socket_.Reset(-1); }
+
+  wire::Welcome welcome;
+  bool closed = false;
+
+ private:
+  bool Read(std::int64_t deadline) {
+    const std::int64_t left = deadline - base::NowMicros();
+    pollfd wait{socket_.get(), POLLIN, 0};
+    if (left <= 0 || poll(&wait, 1, static_cast<int>(left / 1000 + 1)) <= 0) return false;
+    std::array<std::byte, 4096> buffer{};
+    std::vector<base::Fd> fds;
+    std::size_t count = 0;
+    bool would_block = false;
+    if (!wire::Receive(socket_.get(), buffer, &count, &fds, &would_block).ok() || count == 0) {
+      closed = true;
+      return false;
+    }
+    reader_.Add(std::span(buffer).first(count), std::move(fds));
+    wire::Frame frame;
+    while (*reader_.Next(&frame)) frames_.push_back(std::exchange(frame, {}));
+    return true;
+  }
+
+  base::Fd socket_;
+  std::unique_ptr<shm::Arena> arena_;
+  wire::FrameReader reader_;
+  std::deque<wire::Frame> frames_;
 };
 
 class ClusterTest : public testing::Test {
  protected:
-  ~ClusterTest() override {
-    // Connections to those that go first are closed by the others' loops, which still run here.
-    for (auto& node : nodes_) node.reset();
+  void StartControl(const std::string& listen = "127.0.0.1:0") {
+    control_ = std::make_unique<Program9>();
+    control_->Start("manta-control", {"--listen", listen, "--secrets", secrets_, "--folder", (folder_ / "control")});
+    head_ = control_->Ready();
+    ASSERT_FALSE(head_.empty());
   }
-
-  // Nodes 1 to `count`.
-  void Start(std::size_t count, std::uint64_t store_bytes = 64ULL << 20,
-             const std::function<void(TransferOptions&)>& change = {}, bool tls = false) {
-    static std::atomic<int> serial{0};
-    Result<std::shared_ptr<wire::Secrets>> secrets = wire::Secrets::OpenOrCreate(scratch_ / "secrets");
-    ASSERT_TRUE(secrets.ok()) << secrets.status().message();
-    for (std::size_t i = 1; i <= count; ++i) {
-      const auto number = static_cast<NodeNumber>(i);
-      auto node = std::make_unique<TestFarNode>();
-      Config config;
-      config.node = Cat("n", i);
-      config.address = Cat("@manta-cluster-test-", getpid(), "-", ++serial);
-      config.total.Set("CPU", kUnit);
-      config.store_bytes = other_stores_.contains(number) ? other_stores_[number] : store_bytes;
-      Result<std::unique_ptr<Daemon>> made = Daemon::Create(std::move(config));
-      ASSERT_TRUE(made.ok()) << made.status().message();
-      node->daemon = std::move(*made);
-      node->links = std::make_unique<NodeLinks>(node->daemon->loop(), *secrets);
-      node->links->SetSelf(number, 1);
-      node->nodes = std::make_unique<LinkedNodes>(*node->links);
-      TransferOptions options;
-      options.secrets = *secrets;
-      options.always_tls = tls;
-      if (change) change(options);
-      const Status shared = node->daemon->ShareObjects(*node->nodes, std::move(options));
-      ASSERT_TRUE(shared.ok()) << shared.message();
-      ConnectObjects(*node->links, *node->daemon);
-      wire::ListenOptions listen;
-      listen.secrets = *secrets;
-      listen.tls = tls;
-      Result<std::unique_ptr<wire::Listener>> listener =
-          wire::Listener::Create(node->daemon->loop(), listen, [raw = node.get()](wire::Link link) {
-            if (link.role == wire::LinkRole::kTransfer) {
-              raw->daemon->transfers()->Accepted(std::move(link));
-            } else {
-              raw->links->Accepted(std::move(link));
-            }
-          });
-      ASSERT_TRUE(listener.ok()) << listener.status().message();
-      node->listener = std::move(*listener);
-      nodes_.push_back(std::move(node));
+  Program9& StartNode(const std::string& name, const std::vector<std::string>& more = {}, bool wait = true) {
+    std::vector<std::string> words{"--head-address", head_, "--secrets",     secrets_,   "--name",  name,
+                                   "--cpus",         "1",   "--store-bytes", "67108864", "--spill", "none"};
+    words.insert(words.end(), more.begin(), more.end());
+    Program9& node = nodes_[name];
+    node.Start("mantad", words);
+    if (wait) {
+      EXPECT_FALSE(node.Ready().empty()) << name;
     }
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      for (std::size_t j = 0; j < nodes_.size(); ++j) {
-        if (i != j) nodes_[i]->links->NodeUp(static_cast<NodeNumber>(j + 1), nodes_[j]->listener->address());
-      }
+    return node;
+  }
+  std::unique_ptr<HeadTool> Tool() {
+    Result<std::shared_ptr<wire::Secrets>> secrets = wire::Secrets::Open(secrets_);
+    EXPECT_TRUE(secrets.ok());
+    Result<std::unique_ptr<HeadTool>> tool = HeadTool::Connect(head_, *secrets, 5'000'000);
+    EXPECT_TRUE(tool.ok()) << tool.status().message();
+    return tool.ok() ? std::move(*tool) : nullptr;
+  }
+  // Asks until it is as wanted; how long that took, -1: never.
+  std::int64_t AwaitNodes(const std::function<bool(const std::vector<wire::NodeFacts>&)>& wanted) {
+    const std::int64_t start = base::NowMicros();
+    const std::unique_ptr<HeadTool> tool = Tool();
+    while (tool != nullptr && base::NowMicros() < start + kPatienceUs) {
+      const Result<std::vector<wire::NodeFacts>> nodes = tool->Nodes(true, 5'000'000);
+      if (nodes.ok() && wanted(nodes.value())) return base::NowMicros() - start;
     }
+    return -1;
+  }
+  std::unique_ptr<FarDriver> Driver(const std::string& node, std::uint64_t job = 7) {
+    return std::make_unique<FarDriver>(nodes_.at(node).ready, Id{job, 1});
+  }
+  static wire::LeaseRequest Ask(std::uint64_t request, const std::string& resource,
+                                std::uint64_t queue = fixture::kPlain) {
+    wire::LeaseRequest message;
+    message.request = request;
+    message.need.Set(resource, kUnit);
+    message.queue = queue;
+    message.lane = shm::kChunksOffset;
+    return message;
   }
 
-  TestFarNode& node(NodeNumber number) { return *nodes_[number - 1]; }
-  Transfers& transfers(NodeNumber number) { return *node(number).daemon->transfers(); }
-
-  // It is gone at once, as if killed; the others are told by its connections, and by the cluster.
-  void Kill(NodeNumber number) {
-    nodes_[number - 1].reset();
-    for (auto& other : nodes_) {
-      if (other) other->links->NodeDead(number, Status(Code::kUnavailable, "it was killed"));
-    }
-  }
-
-  void Pump() {
-    bool any = false;
-    for (auto& each : nodes_) {
-      if (!each) continue;
-      each->daemon->loop().RunOnce(any ? 0 : 500);  // one of them may sleep a little
-      any = true;
-    }
-  }
-  bool PumpUntil(const std::function<bool()>& done) {
-    const std::int64_t deadline = base::NowMicros() + kPatienceUs;
-    while (!done()) {
-      if (base::NowMicros() > deadline) return false;
-      Pump();
-    }
-    return true;
-  }
-  void Settle() {
-    for (int i = 0; i < 30; ++i) Pump();
-  }
-
-  std::unique_ptr<StoreDriver> Driver(NodeNumber number) {
-    std::unique_ptr<TestClient> client = TestClient::Connect(*node(number).daemon);
-    client->pump = [this] { Pump(); };
-    client->SayHello(Id{++jobs_, 1});
-    return std::make_unique<StoreDriver>(std::move(client));
-  }
-  wire::StatusReply StatusOf(NodeNumber number) {
-    std::unique_ptr<TestClient> client = TestClient::Connect(*node(number).daemon);
-    client->pump = [this] { Pump(); };
-    wire::Hello hello;
-    hello.role = wire::Role::kTool;
-    client->Send(hello, 1);
-    client->Send(wire::StatusRequest{}, 2);
-    const std::optional<wire::StatusReply> status = client->Await<wire::StatusReply>();
-    return status.value_or(wire::StatusReply{});
-  }
-
-  std::map<NodeNumber, std::uint64_t> other_stores_;  // of nodes whose size differs; before Start
-  wire::ScratchFolder scratch_;
-  std::vector<std::unique_ptr<TestFarNode>> nodes_;
-  std::uint64_t jobs_ = 0;
+  wire::ScratchFolder folder_;
+  std::string secrets_ = (folder_ / "secrets");
+  std::string head_;
+  std::unique_ptr<Program9> control_;
+  std::map<std::string, Program9> nodes_;
 };
+
+[[nodiscard]] inline const wire::NodeFacts* Named(const std::vector<wire::NodeFacts>& nodes, const std::string& name) {
+  for (const wire::NodeFacts& node : nodes) {
+    if (node.name == name) return &node;
+  }
+  return nullptr;
+}
 
 }  // namespace manta::node

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "node/test_cluster.h"
+#include "node/test_linked.h"
 
 namespace manta::node {
 namespace {
@@ -14,7 +14,7 @@ using store::TestId;
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
 
-class TransfersTest : public ClusterTest {};
+class TransfersTest : public LinkedNodesTest {};
 
 TEST_F(TransfersTest, ObjectsOfEverySizeArriveAsTheyWere) {
   Start(2, 600 * kMiB);

@@ -59,6 +59,8 @@ enum class ClusterKind : std::uint16_t {
   kFetchProgram,
   kProgramPart,
   kFarJobBegun,
+  kDescribeJob,
+  kJobDescribed,
   // node and node: objects
   kFarHold = 360,
   kFarDrop,
@@ -198,6 +200,9 @@ struct JobFacts {
   std::string program;         // path on the driver's machine, for messages
   std::string program_sha256;  // hex, of the executable file: its name in every node's cache
   std::uint64_t program_bytes = 0;
+  // Set instead of the hash between nodes of one machine: which file it is that `program` names (device, inode, times).
+  std::string file;
+  std::string directory;               // the driver's working directory, used where it exists
   std::uint64_t program_hash = 0;      // Hello::program_hash
   std::vector<std::string> arguments;  // as in Hello
   std::vector<std::string> environment;
@@ -281,6 +286,15 @@ struct FarLogLines {
   LogLines lines;
 };
 
+// N -> N, a call answered by JobDescribed (with the program's hash): the asking node passes the job on to a third.
+struct DescribeJob {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kDescribeJob);
+  Id job;
+};
+struct JobDescribed {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kJobDescribed);
+  JobFacts facts;
+};
 // N -> N, a call answered by ProgramPart or Failed{kNotFound}: bytes of a program that a job of yours runs.
 struct FetchProgram {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFetchProgram);
