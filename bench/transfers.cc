@@ -1,6 +1,8 @@
 // manta-bench-transfers: objects between nodes, over loopback. 1 GB from one store into another, beside bare TCP into
 // memory that was touched before; the same under TLS; and 100 MB to eight nodes. Every node has a loop and a thread of
 // its own. Rounds take turns, so that all see the same weather; what is printed are medians.
+#include "node/transfers.h"
+
 #include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -19,7 +21,6 @@
 #include "base/clock.h"
 #include "node/nodes.h"
 #include "node/transfer_store.h"
-#include "node/transfers.h"
 #include "wire/listener.h"
 #include "wire/scratch_folder.h"
 
@@ -90,14 +91,13 @@ class Node {
     wire::ListenOptions listen;
     listen.secrets = secrets;
     listen.tls = tls;
-    Result<std::unique_ptr<wire::Listener>> listener =
-        wire::Listener::Create(*loop_, listen, [this](wire::Link link) {
-          if (link.role == wire::LinkRole::kTransfer) {
-            transfers_->Accepted(std::move(link));
-          } else {
-            links_->Accepted(std::move(link));
-          }
-        });
+    Result<std::unique_ptr<wire::Listener>> listener = wire::Listener::Create(*loop_, listen, [this](wire::Link link) {
+      if (link.role == wire::LinkRole::kTransfer) {
+        transfers_->Accepted(std::move(link));
+      } else {
+        links_->Accepted(std::move(link));
+      }
+    });
     Check(listener.status());
     listener_ = std::move(*listener);
     Result<std::unique_ptr<Mailbox>> mailbox = Mailbox::Create(*loop_);

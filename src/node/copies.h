@@ -1,7 +1,8 @@
-// Copies is what an object's home knows of its copies on other nodes: who has one, who wants one, and who fetches it from
-// whom. Drives rules::Broadcast with the messages of wire/cluster_messages.h ("copies").
+// Copies is what an object's home knows of its copies on other nodes: who has one, who wants one, and who fetches it
+// from whom. Drives rules::Broadcast with the messages of wire/cluster_messages.h ("copies").
 //
-// Every object that anybody ever fetched is known here until it is freed or its owner is gone; then all copies are freed.
+// Every object that anybody ever fetched is known here until it is freed or its owner is gone; then all copies are
+// freed.
 //
 // Threads: the loop's.
 #pragma once

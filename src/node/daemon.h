@@ -76,7 +76,8 @@ class Daemon {
 
   // ---- objects of other nodes (far_messages.cc) ----
 
-  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` lives until StopSharing.
+  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` lives until
+  // StopSharing.
   Status ShareObjects(FarNodes& nodes, TransferOptions options);
   // `nodes` is no longer used; for the end.
   void StopSharing();
@@ -162,7 +163,7 @@ class Daemon {
   Directory directory_;
   Actors actors_;
   store::Keeper keeper_;
-  FarNodes* nodes_ = nullptr;           // nullptr: this is the only one
+  FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
   std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
   std::unique_ptr<Transfers> transfers_;
   std::unordered_map<Id, Job> jobs_;

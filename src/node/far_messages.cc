@@ -1,5 +1,5 @@
-// What other nodes say about objects: each message goes to the directory (who holds what) or to the transfers (where the
-// bytes are).
+// What other nodes say about objects: each message goes to the directory (who holds what) or to the transfers (where
+// the bytes are).
 #include "node/daemon.h"
 #include "wire/cluster_messages.h"
 

@@ -1,5 +1,5 @@
-// Incoming is an object on its way into this node's store: its room, and which parts of it are there. While it comes, it
-// can be read by those who pass it on (rules/broadcast.h).
+// Incoming is an object on its way into this node's store: its room, and which parts of it are there. While it comes,
+// it can be read by those who pass it on (rules/broadcast.h).
 //
 // Parts are claimed by the streams that fetch them, in order; what a broken stream had claimed is claimed again by
 // another, of the same source or of the next one. Each part is written by whoever claimed it, and then only read.

@@ -10,9 +10,9 @@
 namespace manta::node {
 namespace {
 
-constexpr std::size_t kMaxThreads = 256;     // that fetch
-constexpr std::size_t kSpareThreads = 16;    // up to which further streams get one
-constexpr std::size_t kAskedFor = 2;         // parts, of one stream
+constexpr std::size_t kMaxThreads = 256;   // that fetch
+constexpr std::size_t kSpareThreads = 16;  // up to which further streams get one
+constexpr std::size_t kAskedFor = 2;       // parts, of one stream
 constexpr std::uint64_t kMaxPart = 64U << 20;
 
 }  // namespace
@@ -27,14 +27,22 @@ class TransferThreads::Pull {
   const NodeNumber from;
   const std::string address;
   const OnEnd on_end;
-  std::mutex mutex;  // guards what follows
-  std::size_t active = 1;
+  std::mutex mutex;        // guards what follows
+  std::size_t active = 1;  // streams that have begun; the first has
+  bool ended = false;
   bool stopped = false;
   bool refused = false;
   bool source_gone = false;
   Status failure;
   std::set<const TransferWire*> wires;
 
+  // A further stream. False: it comes too late.
+  bool Begin() {
+    const std::lock_guard lock(mutex);
+    if (ended) return false;
+    ++active;
+    return true;
+  }
   bool Enter(const TransferWire* wire) {
     const std::lock_guard lock(mutex);
     if (stopped) return false;
@@ -52,7 +60,10 @@ class TransferThreads::Pull {
 };
 
 TransferThreads::TransferThreads(Mailbox& mailbox, store::Keeper& keeper, NodeNumber self, TransferOptions options)
-    : mailbox_(mailbox), self_(self), options_(std::move(options)), store_(mailbox, keeper, OnNode(self, store::kCopies)) {}
+    : mailbox_(mailbox),
+      self_(self),
+      options_(std::move(options)),
+      store_(mailbox, keeper, OnNode(self, store::kCopies)) {}
 
 TransferThreads::~TransferThreads() {
   std::vector<std::shared_ptr<Pull>> pulls;
@@ -158,11 +169,11 @@ void TransferThreads::Fetch(std::shared_ptr<Pull> pull, bool first) {
     const std::uint64_t bytes = pull->incoming->origin().size;
     const std::size_t streams = std::clamp<std::size_t>(bytes / options_.stream_bytes, 1, options_.streams);
     for (std::size_t i = 1; i < streams; ++i) {
-      {
-        const std::lock_guard lock(pull->mutex);
-        ++pull->active;
-      }
-      Run([this, pull] { Fetch(pull, false); }, false);
+      Run(
+          [this, pull] {
+            if (pull->Begin()) Fetch(pull, false);
+          },
+          false);
     }
   }
   // A kept connection may have been closed by the other end long ago: then a fresh one is tried.
@@ -202,8 +213,8 @@ Status TransferThreads::FetchOver(Pull& pull, TransferWire& wire, bool* used) {
     std::size_t part = 0;
     while (asked.size() < kAskedFor && incoming.Claim(&part)) {
       asked.push_back(part);
-      const Status sent = wire.Send(
-          wire::FetchPart{incoming.object(), incoming.origin(), incoming.offset(part), incoming.bytes(part)});
+      const Status sent =
+          wire.Send(wire::FetchPart{incoming.object(), incoming.origin(), incoming.offset(part), incoming.bytes(part)});
       if (!sent.ok()) return fail(sent);
     }
     if (asked.empty()) return {};
@@ -235,6 +246,7 @@ void TransferThreads::End(const std::shared_ptr<Pull>& pull) {
   {
     const std::lock_guard lock(pull->mutex);
     if (--pull->active > 0) return;
+    pull->ended = true;
   }
   Ended ended{Status(Code::kUnavailable, "")};
   if (pull->incoming->missing() == 0) {

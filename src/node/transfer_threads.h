@@ -36,9 +36,9 @@ struct TransferOptions {
   std::shared_ptr<wire::Secrets> secrets;
   bool always_tls = false;  // also within this machine
   std::size_t part_bytes = 4U << 20;
-  std::size_t streams = 4;              // of one object, at most …
+  std::size_t streams = 4;               // of one object, at most …
   std::size_t stream_bytes = 16U << 20;  // … one for each so many bytes
-  std::size_t kept = 8;                 // idle connections to one node
+  std::size_t kept = 8;                  // idle connections to one node
 };
 
 // Only grow.

@@ -12,7 +12,7 @@
 namespace manta::node {
 namespace {
 
-constexpr std::size_t kSendPiece = 1U << 20;      // large writes beat small ones by half
+constexpr std::size_t kSendPiece = 1U << 20;       // large writes beat small ones by half
 constexpr std::size_t kReceivePiece = 256U << 10;  // is summed while it is in the cache
 constexpr std::uint64_t kPrime = 0x9e3779b97f4a7c15ULL;
 constexpr std::size_t kMaxMessage = 1U << 20;

@@ -33,15 +33,14 @@ Transfers::Transfers(base::Loop& loop, FarNodes& nodes, store::Keeper& keeper)
     : loop_(loop),
       nodes_(nodes),
       keeper_(keeper),
-      copies_(nodes,
-              Copies::Here{
-                  [this](const wire::FarFetchFrom& message) { FarFetchFrom(nodes_.self(), message); },
-                  [this](const wire::FarStopFetch& message) { FarStopFetch(nodes_.self(), message); },
-                  [this](const wire::FarCopyLost& message) { FarCopyLost(nodes_.self(), message); },
-                  [this](const std::vector<Id>& objects, const std::vector<Place>& places) {
-                    FreeHere(objects, places, nodes_.self());
-                  },
-              }) {}
+      copies_(nodes, Copies::Here{
+                         [this](const wire::FarFetchFrom& message) { FarFetchFrom(nodes_.self(), message); },
+                         [this](const wire::FarStopFetch& message) { FarStopFetch(nodes_.self(), message); },
+                         [this](const wire::FarCopyLost& message) { FarCopyLost(nodes_.self(), message); },
+                         [this](const std::vector<Id>& objects, const std::vector<Place>& places) {
+                           FreeHere(objects, places, nodes_.self());
+                         },
+                     }) {}
 
 Transfers::~Transfers() {
   keeper_.SetOnEvicted(nullptr);
@@ -133,9 +132,8 @@ void Transfers::StartPull(const Id& object, Fetching& fetching) {
   if (address.empty()) {
     return Complain(object, fetching, false, Status(Code::kUnavailable, Cat("node ", fetching.from, " is not known")));
   }
-  fetching.pull =
-      threads_->Start(fetching.incoming, fetching.from, address,
-                      [this, object](const TransferThreads::Ended& ended) { this->Ended(object, ended); });
+  fetching.pull = threads_->Start(fetching.incoming, fetching.from, address,
+                                  [this, object](const TransferThreads::Ended& ended) { this->Ended(object, ended); });
 }
 
 void Transfers::FarStopFetch(NodeNumber from, const wire::FarStopFetch& message) {
@@ -169,9 +167,9 @@ void Transfers::Ended(const Id& object, const TransferThreads::Ended& ended) {
   if (ended.refused) {
     ToHome(fetching.home, wire::FarForgo{object},
            [&](const wire::FarForgo& message) { copies_.Forgo(nodes_.self(), message.object); });
-    return Finish(object, Status(ended.place.status().code(),
-                                 Cat("cannot bring ", Name(object, fetching.place), " from node ", fetching.place.node,
-                                     ": ", ended.place.status().message())));
+    return Finish(object,
+                  Status(ended.place.status().code(), Cat("cannot bring ", Name(object, fetching.place), " from node ",
+                                                          fetching.place.node, ": ", ended.place.status().message())));
   }
   if (fetching.again) return StartPull(object, fetching);
   if (fetching.transfer != 0) Complain(object, fetching, ended.source_gone, ended.place.status());
@@ -186,9 +184,9 @@ void Transfers::Complain(const Id& object, Fetching& fetching, bool gone, const 
   if (fetching.failures >= kAttempts) {
     ToHome(fetching.home, wire::FarForgo{object},
            [&](const wire::FarForgo& message) { copies_.Forgo(nodes_.self(), message.object); });
-    return Finish(object, Status(Code::kLost, Cat(Name(object, fetching.place), " cannot be fetched from node ",
-                                                  fetching.from, ", tried ", fetching.failures,
-                                                  " times: ", why.message())));
+    return Finish(object,
+                  Status(Code::kLost, Cat(Name(object, fetching.place), " cannot be fetched from node ", fetching.from,
+                                          ", tried ", fetching.failures, " times: ", why.message())));
   }
   ToHome(fetching.home, wire::FarFetchFailed{object, transfer, fetching.from, gone, why.message()},
          [&](const wire::FarFetchFailed& message) { copies_.Failed(nodes_.self(), message); });
@@ -211,9 +209,8 @@ void Transfers::Finish(const Id& object, Result<Place> result) {
 
 void Transfers::Free(const std::vector<Id>& objects, const std::vector<Place>& places) {
   const bool here = copies_.size() == 0 && homes_.empty() &&
-                    std::all_of(places.begin(), places.end(), [&](const Place& place) {
-                      return place.nowhere() || place.node == nodes_.self();
-                    });
+                    std::all_of(places.begin(), places.end(),
+                                [&](const Place& place) { return place.nowhere() || place.node == nodes_.self(); });
   if (here) {
     keeper_.FreeObjects(objects, places, base::NowMicros());
   } else {
@@ -252,8 +249,7 @@ void Transfers::Evicted(const std::vector<Id>& objects) {
     if (!node.empty()) dropped[node.mapped()].objects.push_back(id);
   }
   for (const auto& [home, message] : dropped) {
-    ToHome(home, message,
-           [&](const wire::FarCopyDropped& here) { copies_.Dropped(nodes_.self(), here.objects); });
+    ToHome(home, message, [&](const wire::FarCopyDropped& here) { copies_.Dropped(nodes_.self(), here.objects); });
   }
 }
 

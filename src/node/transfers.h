@@ -1,5 +1,5 @@
-// Transfers brings copies of other nodes' objects into this node's store, serves this node's to others, and frees objects
-// wherever they are.
+// Transfers brings copies of other nodes' objects into this node's store, serves this node's to others, and frees
+// objects wherever they are.
 //
 //   a process --Fetch--> here --FarWant--> the object's home, which plans (node/copies.h)
 //   home --FarFetchFrom--> here --FetchPart--> the source's threads (node/transfer_threads.h)

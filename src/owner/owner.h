@@ -288,7 +288,7 @@ class Owner {
   std::unordered_map<Id, ActorEntry*> actors_;
   struct HoldOrDrop {
     Id id;
-    std::uint32_t drops = 0;  // 0: a hold
+    std::uint32_t drops = 0;       // 0: a hold
     ProcessId owner = kNoProcess;  // of what is held; kNoProcess: an actor
   };
   std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order

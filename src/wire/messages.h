@@ -344,10 +344,10 @@ struct ActorFound {
 // What an object turned out to be.
 struct Outcome {
   bool ready = false;
-  Failure failure;            // if not ok, nothing else counts
-  Place place;                // in the store, or
-  std::string bytes;          // the value itself
-  std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
+  Failure failure;                          // if not ok, nothing else counts
+  Place place;                              // in the store, or
+  std::string bytes;                        // the value itself
+  std::vector<Id> contained;                // Refs and actor handles inside the value; the object holds them
   std::vector<ProcessId> contained_owners;  // of each; kNoProcess: an actor. None at all: all are of this node
 };
 // Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
