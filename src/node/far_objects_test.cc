@@ -304,5 +304,97 @@ TEST_F(FarObjectsTest, ABorrowersHoldIsKnownWhenItMaySaySo) {
   EXPECT_TRUE(PumpUntil([&] { return Stored(1) == 0; }));
 }
 
+// ---- what is said in which order ----
+
+class Recorder final : public FarNodes {
+ public:
+  [[nodiscard]] NodeNumber self() const override { return 1; }
+  [[nodiscard]] bool Knows(NodeNumber node) const override { return node <= 4; }
+  void SendFrame(NodeNumber node, std::string bytes) override {
+    wire::FrameReader reader;
+    reader.Add(std::as_bytes(std::span(bytes)), {});
+    wire::Frame frame;
+    EXPECT_TRUE(reader.Next(&frame).value());
+    said.push_back(Cat(node, ":", Word(frame.kind)));
+  }
+  [[nodiscard]] std::string AddressFor(NodeNumber /*node*/) const override { return {}; }
+
+  std::vector<std::string> Take() { return std::exchange(said, {}); }
+  std::vector<std::string> said;
+
+ private:
+  static std::string Word(wire::Kind kind) {
+    if (kind == wire::FarHold::kKind) return "hold";
+    if (kind == wire::FarDrop::kKind) return "drop";
+    return kind == wire::FarSync::kKind ? "sync" : "?";
+  }
+};
+
+using Said = std::vector<std::string>;
+
+TEST(FarObjects, OnlyTheFirstHoldAndTheLastDropGoToTheHome) {
+  Recorder nodes;
+  FarObjects far(nodes);
+  far.Held(TestId(1), OnNode(2, 5));
+  far.Held(TestId(1), OnNode(2, 5));
+  far.Flush();
+  EXPECT_EQ(nodes.Take(), Said{"2:hold"});
+  EXPECT_TRUE(far.Unheld(TestId(1)));
+  EXPECT_FALSE(far.Unheld(TestId(1)));
+  far.Flush();
+  // Not before the hold is known: what was let go of may have been the way to it.
+  EXPECT_EQ(nodes.Take(), Said{"2:sync"});
+  far.OnSynced(2, 1);
+  EXPECT_EQ(nodes.Take(), Said{"2:drop"});
+  EXPECT_EQ(far.size(), 0U);
+}
+
+TEST(FarObjects, ADropWaitsForHoldsAtOtherHomes) {
+  Recorder nodes;
+  FarObjects far(nodes);
+  far.Held(TestId(1), OnNode(2, 5));
+  far.Flush();
+  far.Barrier([] {});
+  far.OnSynced(2, 1);
+  nodes.Take();
+  far.Held(TestId(2), OnNode(3, 5));  // found in the first, which goes
+  EXPECT_TRUE(far.Unheld(TestId(1)));
+  far.Flush();
+  EXPECT_EQ(nodes.Take(), (Said{"3:hold", "3:sync"}));
+  far.OnSynced(3, 1);
+  EXPECT_EQ(nodes.Take(), Said{"2:drop"});
+}
+
+TEST(FarObjects, ADeadHomeKeepsNobodyWaiting) {
+  Recorder nodes;
+  FarObjects far(nodes);
+  far.Held(TestId(1), OnNode(2, 5));
+  far.Held(TestId(2), OnNode(3, 5));
+  int reached = 0;
+  far.Barrier([&] { ++reached; });
+  far.OnSynced(3, 1);
+  EXPECT_EQ(reached, 0);
+  far.NodeDown(2);
+  EXPECT_EQ(reached, 1);
+  EXPECT_FALSE(far.Unheld(TestId(1)));
+  // A number that was never asked about counts for nothing.
+  far.Held(TestId(3), OnNode(3, 5));
+  far.Flush();
+  far.OnSynced(3, 99);
+  far.Barrier([&] { ++reached; });
+  EXPECT_EQ(reached, 1);
+  far.OnSynced(3, 2);
+  EXPECT_EQ(reached, 2);
+}
+
+TEST(FarObjects, AHoldGivenToAThirdNodeIsToldToItAndToTheHome) {
+  Recorder nodes;
+  FarObjects far(nodes);
+  far.HandOver({TestId(1), TestId(2), TestId(3)}, {OnNode(2, 5), OnNode(3, 6), OnNode(1, 2)}, OnNode(3, 7));
+  far.Flush();
+  // The first is at home on node 2; the second at the receiver's own; the third here.
+  EXPECT_EQ(nodes.Take(), (Said{"2:hold", "3:hold"}));
+}
+
 }  // namespace
 }  // namespace manta::node
