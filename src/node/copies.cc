@@ -123,8 +123,9 @@ void Copies::Free(const std::vector<Id>& objects, const std::vector<Place>& plac
   for (std::size_t i = 0; i < objects.size(); ++i) {
     Place place = i < places.size() ? places[i] : Place{};
     const auto known = known_.find(objects[i]);
-    if (known != known_.end() && place.nowhere()) place = known->second.place;
-    const NodeNumber made = place.nowhere() ? nodes_.self() : place.node;
+    if (known != known_.end() && place.nowhere() && place.node == 0) place = known->second.place;
+    // A place that is nowhere may still say on which node to look.
+    const NodeNumber made = place.nowhere() && place.node == 0 ? nodes_.self() : place.node;
     orders[made].objects.push_back(objects[i]);
     orders[made].places.push_back(place);
     if (known == known_.end()) continue;

@@ -210,7 +210,7 @@ void Transfers::Finish(const Id& object, Result<Place> result) {
 void Transfers::Free(const std::vector<Id>& objects, const std::vector<Place>& places) {
   const bool here = copies_.size() == 0 && homes_.empty() &&
                     std::all_of(places.begin(), places.end(),
-                                [&](const Place& place) { return place.nowhere() || place.node == nodes_.self(); });
+                                [&](const Place& place) { return place.node == 0 || place.node == nodes_.self(); });
   if (here) {
     keeper_.FreeObjects(objects, places, base::NowMicros());
   } else {
@@ -227,9 +227,10 @@ void Transfers::FreeHere(const std::vector<Id>& objects, const std::vector<Place
     kept_.erase(objects[i]);
     const Place copy = threads_->ForgetCopy(objects[i]);
     if (place.nowhere() || place.node != nodes_.self()) {
+      // Another node may mean a copy only, unless it says that this very node is to look for the object.
+      const bool search = place.nowhere() && (place.node == nodes_.self() || (place.node == 0 && from == nodes_.self()));
       place = copy;
-      // On the word of another node only what it may mean: a copy. Here it may be anything under that id.
-      if (copy.nowhere() && from != nodes_.self()) continue;
+      if (copy.nowhere() && !search) continue;
     }
     freed.push_back(objects[i]);
     at.push_back(place);

@@ -453,8 +453,8 @@ struct FetchAhead {
   std::vector<Place> places;
   std::vector<ProcessId> owners;
 };
-// P -> N: nobody needs these any more (never escaped, or their worker died before answering). Places
-// may be nowhere(): then whatever is stored under the id goes. Copies on other nodes go, too.
+// P -> N: nobody needs these, nor copies of them (never escaped, or their worker died before answering). Places may be
+// nowhere(): then whatever is stored under the id goes, on the node that the place names (0: this one).
 struct FreeObjects {
   static constexpr Kind kKind = Kind::kFreeObjects;
   std::vector<Id> objects;
