@@ -90,6 +90,7 @@ void Directory::HoldFar(Peer& peer, std::uint64_t call) {
 void Directory::FarHold(NodeNumber from, const wire::FarHold& message) {
   if (IsNode(message.holder)) {
     // Somebody may speak for a third node that has died meanwhile.
+    if (NodeOf(message.holder) == nodes_->self()) return;
     if (NodeOf(message.holder) != from && !nodes_->Knows(NodeOf(message.holder))) return;
     for (const Id& id : message.objects) HoldOne(id, message.holder);
     return;

@@ -263,5 +263,21 @@ TEST_F(TransfersTest, ABroadcastGoesAsATree) {
   }
 }
 
+TEST_F(TransfersTest, ObjectsAreFreedWhereTheyAreAlsoWhenOnlyTheNodeIsKnown) {
+  Start(2);
+  auto owner = Driver(1);
+  auto worker = Driver(2);
+  const Result<Place> first = worker->Put(1, 10'000);
+  const Result<Place> second = worker->Put(2, 10'000);
+  const Result<Place> third = worker->Put(3, 10'000);
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  ASSERT_TRUE(owner->Check(2, second.value(), owner->self()).ok());
+  Place somewhere;
+  somewhere.node = 2;
+  owner->client().Send(
+      wire::FreeObjects{{TestId(1), TestId(2), TestId(3)}, {first.value(), second.value(), somewhere}});
+  EXPECT_TRUE(PumpUntil([&] { return StatusOf(1).store_objects == 0 && StatusOf(2).store_objects == 0; }));
+}
+
 }  // namespace
 }  // namespace manta::node
