@@ -143,7 +143,18 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
     }
   }
   std::erase_if(queue.away, [&](const ClassQueue::Away& away) { return away.lane == lane.index; });
-  for (Entry* entry : lost) RetryOrFail(entry, failure, true, false);
+  for (Entry* entry : lost) {
+    // A far worker had calls that it had not begun.
+    shm::SpecHeader header;
+    std::memcpy(&header, log_.at(entry->spec), sizeof header);
+    const bool begun = lane.far == nullptr || (header.flags & shm::SpecHeader::kOnce) == 0 ||
+                       (entry->flags & (Entry::kBegun | Entry::kCancelled)) != 0;
+    if (begun) {
+      RetryOrFail(entry, failure, true, false);
+    } else {
+      Push(entry);
+    }
+  }
   SettleDoomed();
 }
 

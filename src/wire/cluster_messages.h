@@ -183,7 +183,7 @@ struct FarReturned {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarReturned);
   std::vector<std::uint64_t> tokens;
 };
-// W -> O: a call with a timeout has begun.
+// W -> O: a call has begun that has a timeout, or must not run twice.
 struct FarStarted {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStarted);
   std::uint64_t token = 0;
