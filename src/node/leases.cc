@@ -140,7 +140,10 @@ void Leases::WorkerDied(Worker& worker, const Failure& failure) {
   const auto it = given_.find(worker.lease);
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
-  if (worker.actor.empty()) peers_.Send(key.owner, wire::LeaseLost{key.request, worker.process(), failure});
+  if (worker.actor.empty()) {
+    const std::uint64_t current = area_.bell(worker.process()).current.load(std::memory_order_acquire);
+    peers_.Send(key.owner, wire::LeaseLost{key.request, worker.process(), failure, current});
+  }
   const std::uint64_t lease = std::exchange(worker.lease, 0);
   End(lease);
 }

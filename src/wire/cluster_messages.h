@@ -126,6 +126,7 @@ struct FarLeaseLost {
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
   Failure failure;
+  std::uint64_t token = 0;  // as in LeaseLost
 };
 // N -> N: the owner cannot reach the worker (any more): end it as lost.
 struct FarLeaseBroken {
