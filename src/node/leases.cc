@@ -179,9 +179,9 @@ void Leases::TellEnded(const LeaseKey& key) {
   peers_.Send(key.owner, wire::LeaseEnded{key.request});
 }
 
-void Leases::TellLost(const LeaseKey& key, ProcessId worker, const Failure& why) {
-  if (far_owners_.contains(key.owner)) return far_.lost(key, worker, why);
-  peers_.Send(key.owner, wire::LeaseLost{key.request, worker, why});
+void Leases::TellLost(const LeaseKey& key, const wire::LeaseLost& lost) {
+  if (far_owners_.contains(key.owner)) return far_.lost(key, lost);
+  peers_.Send(key.owner, lost);
 }
 
 // ---- actors ----
@@ -230,7 +230,10 @@ void Leases::WorkerDied(Worker& worker, const Failure& failure) {
   const auto it = given_.find(worker.lease);
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
-  if (worker.actor.empty()) TellLost(key, worker.process(), failure);
+  if (worker.actor.empty()) {
+    const std::uint64_t current = area_.bell(worker.process()).current.load(std::memory_order_acquire);
+    TellLost(key, wire::LeaseLost{key.request, worker.process(), failure, current});
+  }
   const std::uint64_t lease = std::exchange(worker.lease, 0);
   End(lease);
 }

@@ -31,6 +31,7 @@
 #include "shm/node_area.h"
 #include "shm/spec.h"
 #include "store/client.h"
+#include "wire/secrets.h"
 
 namespace manta::owner {
 
@@ -120,6 +121,10 @@ class Owner {
 
   // ---- failures (failures.cc) ----
   void Cancel(Entry* entry, bool force);
+
+  // The daemon's cluster's secrets, read when first needed; and the thread for connections to other nodes.
+  Result<std::shared_ptr<wire::Secrets>> Secrets();
+  Result<far::Thread*> FarThread();
 
   // ---- actors (actors.cc) ----
   Result<ActorEntry*> CreateActor(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,
@@ -237,7 +242,20 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
-  void EndLease(std::uint64_t request, const Failure* lost);
+  void EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token);
+  void ReleaseLease(Lane& lane, const Failure* lost);
+
+  // Workers on other nodes (far.cc). With the mutex held, but for the handlers, which run on the far thread.
+  void StartFar(Lane& lane, const wire::LeaseGranted& granted);
+  void Feed(Lane& lane);
+  void FeedAll(ClassQueue& queue);
+  void BalanceFar(Lane& lane, std::int64_t now_us);
+  void OnFarConnected(std::uint32_t index, std::uint64_t serial, std::uint64_t pass, Result<wire::Link> link);
+  void OnFarFrame(std::uint32_t index, std::uint64_t serial, wire::Frame& frame);
+  void OnFarClosed(std::uint32_t index, std::uint64_t serial, const Status& why);
+  void OnFarReplies(Lane& lane, std::string_view records);
+  void OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens);
+  Lane* FindFar(std::uint32_t index, std::uint64_t serial);
   void Background();
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
@@ -283,6 +301,11 @@ class Owner {
   std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
   shm::WakePace woke_;                    // of workers
   std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
+
+  std::mutex far_mutex_;  // guards the next two while they are made
+  std::shared_ptr<wire::Secrets> secrets_;
+  std::unique_ptr<far::Thread> far_thread_;
+  std::uint64_t next_far_ = 1;
 
   std::mutex background_mutex_;
   std::condition_variable background_wake_;

@@ -205,6 +205,10 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
     served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
   }
+  if (served_ != nullptr && served_->far != nullptr &&
+      (header_.flags & (shm::SpecHeader::kTimed | shm::SpecHeader::kOnce)) != 0) {
+    served_->far->Started(shm::TaskToken(header_.entry, header_.generation));
+  }
   if (actor_ != nullptr) self = actor_->self;
   if (served_ != nullptr) {
     owner_.bell().current.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_relaxed);
@@ -261,7 +265,7 @@ std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
     scratch_.resize(size);
     return scratch_.data();
   }
-  const ProcessId owner = served_ == nullptr ? owner_.self() : served_->owner;
+  const ProcessId owner = served_ == nullptr ? owner_.self() : served_->stored_for;
   Result<store::Allocation> room = owner_.store().Allocate(ReturnId(header_.id, index), owner, size);
   if (!room.ok()) {
     open_ = false;
@@ -350,6 +354,16 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
 
 void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index,
                       std::span<const std::byte> payload) {
+  if (served_->far != nullptr) {
+    shm::ReplyHeader record;
+    record.entry = header_.entry;
+    record.generation = header_.generation;
+    record.index = index;
+    record.kind = kind;
+    record.flags = flags;
+    served_->far->Reply(record, payload);
+    return;
+  }
   const std::lock_guard lock(served_->lane_mutex);
   shm::ReplyHeader* header = nullptr;
   for (int tries = 0; (header = served_->lane.Begin(payload.size())) == nullptr; ++tries) {
