@@ -226,14 +226,11 @@ void Leases::OwnerDied(ProcessId owner) {
   for (const std::uint64_t lease : leases) Revoke(lease);
 }
 
-void Leases::WorkerDied(Worker& worker, const Failure& failure) {
+void Leases::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current) {
   const auto it = given_.find(worker.lease);
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
-  if (worker.actor.empty()) {
-    const std::uint64_t current = area_.bell(worker.process()).current.load(std::memory_order_acquire);
-    TellLost(key, wire::LeaseLost{key.request, worker.process(), failure, current});
-  }
+  if (worker.actor.empty()) TellLost(key, wire::LeaseLost{key.request, worker.process(), failure, current});
   const std::uint64_t lease = std::exchange(worker.lease, 0);
   End(lease);
 }

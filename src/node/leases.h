@@ -81,7 +81,8 @@ class Leases {
 
   // What it asked for is forgotten; who serves it is asked to return.
   void OwnerDied(ProcessId owner);
-  void WorkerDied(Worker& worker, const Failure& failure);
+  // `current`: the call that it was in (Doorbell::current).
+  void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
 
   // At the end of each round of the loop: decides revocations, and sets the clock for the next look.
   void EndRound();
