@@ -13,6 +13,7 @@ namespace {
 using State = wire::NodeFacts::State;
 
 constexpr std::int64_t kTickUs = 100'000;
+constexpr std::int64_t kStopUs = 1'000'000;  // for nodes that were told to go
 
 std::string KeyOf(NodeNumber number) {
   char key[24];
@@ -41,6 +42,7 @@ Head::Head(base::Loop& loop, Tables& tables) : loop_(loop), tables_(tables), sch
 Head::~Head() {
   *alive_ = false;
   loop_.Cancel(timer_);
+  loop_.Cancel(stop_timer_);
 }
 
 void Head::Open(std::function<void(const Status&)> done) {
@@ -130,8 +132,8 @@ Head::Peer* Head::PeerOf(NodeNumber number) const {
 }
 
 bool Head::AllSent() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const auto& entry) { return entry.second->connection->outgoing_bytes() == 0; });
+  return saving_ == 0 && std::all_of(peers_.begin(), peers_.end(),
+                                     [](const auto& entry) { return entry.second->connection->outgoing_bytes() == 0; });
 }
 
 void Head::OnClosed(std::uint64_t serial) {
@@ -165,8 +167,11 @@ void Head::Hello(Peer& peer, const wire::Frame& frame) {
     return entry.second.lives() && entry.second.name == facts.name;
   });
   if (taken != nodes_.end()) {
-    const Status why(Code::kInvalid, Cat("a node named '", facts.name, "' (number ", taken->first, ", at ",
-                                         taken->second.address, ") is in the cluster already: choose another --name"));
+    // One that is not connected may be about to be declared dead: then this one may try again.
+    const bool there = PeerOf(taken->first) != nullptr;
+    const Status why(there ? Code::kInvalid : Code::kUnavailable,
+                     Cat("a node named '", facts.name, "' (number ", taken->first, ", at ", taken->second.address,
+                         ") is in the cluster already: choose another --name"));
     peer.connection->Fail(frame.call, why);
     return peer.connection->CloseAfterSending(why);
   }
@@ -306,10 +311,20 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
       Find(serial)->connection->Send(wire::Fenced{true, "the cluster was stopped"});
     }
     peer.connection->Send(wire::Done{}, frame.call);
-    if (on_stop_) on_stop_();
-    return;
+    stopping_ = true;
+    stop_timer_ = loop_.After(kStopUs, [this] {
+      stop_timer_ = 0;
+      if (on_stop_) on_stop_();
+    });
+    return StopIfAlone();
   }
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " is not for the head")));
+}
+
+void Head::StopIfAlone() {
+  if (!stopping_ || !serials_.empty() || stop_timer_ == 0) return;
+  loop_.Cancel(std::exchange(stop_timer_, 0));
+  if (on_stop_) on_stop_();
 }
 
 void Head::Drain(Peer& tool, std::uint64_t call, const std::string& node) {
@@ -367,6 +382,7 @@ void Head::Died(NodeNumber number, const std::string& why) {
     }
   }
   Tell({facts});
+  StopIfAlone();
 }
 
 void Head::Tell(const std::vector<wire::NodeFacts>& changed) {
@@ -381,12 +397,15 @@ void Head::Save(const wire::NodeFacts& facts, std::function<void(const Status&)>
   wire::NodeFacts record = facts;
   record.available = {};
   write.value = Encoded(record);
-  tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
-    if (!*alive) return;
-    if (!written.ok())
-      std::fprintf(stderr, "manta-control: cannot save a node: %s\n", written.status().message().c_str());
-    if (done) done(written.status());
-  });
+  ++saving_;
+  tables_.Write(std::move(write),
+                [this, alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
+                  if (!*alive) return;
+                  --saving_;
+                  if (!written.ok())
+                    std::fprintf(stderr, "manta-control: cannot save a node: %s\n", written.status().message().c_str());
+                  if (done) done(written.status());
+                });
 }
 
 }  // namespace manta::control

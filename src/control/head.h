@@ -39,11 +39,11 @@ class Head {
   void Open(std::function<void(const Status&)> done);
   // Roles kNode and kTool.
   void Add(wire::Link link);
-  // Somebody asked for the end of the cluster, and every node has been told.
+  // Somebody asked for the end of the cluster, every node has been told, and has gone or had its time.
   void OnStop(std::function<void()> callback) { on_stop_ = std::move(callback); }
 
   [[nodiscard]] const std::map<NodeNumber, wire::NodeFacts>& nodes() const { return nodes_; }
-  [[nodiscard]] bool AllSent() const;
+  [[nodiscard]] bool AllSent() const;  // and saved
 
  private:
   struct Peer {
@@ -69,6 +69,7 @@ class Head {
   void Place(Peer& peer, const wire::Frame& frame);
   void Farewell(Peer& peer, const std::string& why);
   void Drain(Peer& tool, std::uint64_t call, const std::string& node);
+  void StopIfAlone();
   void Perform(const rules::MembershipActions& actions);
   void Died(NodeNumber number, const std::string& why);
   void Tell(const std::vector<wire::NodeFacts>& changed);
@@ -89,6 +90,9 @@ class Head {
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<NodeNumber, std::uint64_t> serials_;  // of nodes that are connected
   base::Loop::TimerId timer_ = 0;
+  bool stopping_ = false;
+  base::Loop::TimerId stop_timer_ = 0;
+  std::size_t saving_ = 0;  // records on their way to the disk
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -190,6 +190,7 @@ void Cluster::OnFrame(wire::Frame& frame) {
   if (!failed.ok()) return bad(failed.status());
   const Status why(failed.value().failure.code, failed.value().failure.message);
   if (frame.call == kHelloCall && !joined_) {
+    if (why.code() == Code::kUnavailable) return;  // it closes now; tried again
     refused_ = why;
     leaving_ = true;
     return;

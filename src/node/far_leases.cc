@@ -333,7 +333,7 @@ void FarLeases::RegisterAnswers() {
     const Far* far = FindByNumber(from, message.request, &key);
     if (far == nullptr) return;
     if (far->state != Far::State::kGiven) return Refuse(key, message.failure);
-    peers_.Send(key.owner, wire::LeaseLost{key.request, message.worker, message.failure});
+    peers_.Send(key.owner, wire::LeaseLost{key.request, message.worker, message.failure, message.token});
     Forget(key);
   });
   links.On<wire::FarJobBegun>([this](NodeNumber from, const wire::FarJobBegun& message, std::uint64_t) {
@@ -403,8 +403,9 @@ void FarLeases::Register() {
         cluster_.links().Send(NodeOfStandIn(key.owner), wire::FarLeaseEnded{key.request});
         Over(key);
       },
-      [this](const Key& key, ProcessId worker, const Failure& why) {
-        cluster_.links().Send(NodeOfStandIn(key.owner), wire::FarLeaseLost{key.request, worker, why});
+      [this](const Key& key, const wire::LeaseLost& lost) {
+        cluster_.links().Send(NodeOfStandIn(key.owner),
+                              wire::FarLeaseLost{key.request, lost.worker, lost.failure, lost.token});
         Over(key);
       },
   });
@@ -521,7 +522,7 @@ void FarLeases::NodeDown(NodeNumber node, const Status& why) {
   const Failure failure{Code::kWorkerCrashed, Cat("its node is out of reach: ", why.message()), {}, {}};
   for (const auto& [key, state] : keys) {
     if (state == Far::State::kGiven) {
-      peers_.Send(key.owner, wire::LeaseLost{key.request, far_[key].worker, failure});
+      peers_.Send(key.owner, wire::LeaseLost{key.request, far_[key].worker, failure, 0});
       Forget(key);
     } else {
       Anew(key, true);

@@ -87,10 +87,12 @@ bool Daemon::Kept(const Worker& worker) const {
 }
 
 void Daemon::WorkerDied(Worker& worker, const Failure& failure) {
+  const bool numbered = worker.process() != kNoProcess;
+  const std::uint64_t current = numbered ? area_.bell(worker.process()).current.load(std::memory_order_acquire) : 0;
   // As an owner first: what it asked for must not be granted with what it leaves.
-  if (worker.process() != kNoProcess) ProcessGone(*worker.peer, Cat("worker ", worker.pid));
+  if (numbered) ProcessGone(*worker.peer, Cat("worker ", worker.pid));
   if (worker.actor.empty()) {
-    leases_.WorkerDied(worker, failure);
+    leases_.WorkerDied(worker, failure, current);
   } else {
     actors_.WorkerDied(worker, failure);
   }

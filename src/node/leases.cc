@@ -179,9 +179,9 @@ void Leases::TellEnded(const LeaseKey& key) {
   peers_.Send(key.owner, wire::LeaseEnded{key.request});
 }
 
-void Leases::TellLost(const LeaseKey& key, ProcessId worker, const Failure& why) {
-  if (far_owners_.contains(key.owner)) return far_.lost(key, worker, why);
-  peers_.Send(key.owner, wire::LeaseLost{key.request, worker, why});
+void Leases::TellLost(const LeaseKey& key, const wire::LeaseLost& lost) {
+  if (far_owners_.contains(key.owner)) return far_.lost(key, lost);
+  peers_.Send(key.owner, lost);
 }
 
 // ---- actors ----
@@ -226,11 +226,11 @@ void Leases::OwnerDied(ProcessId owner) {
   for (const std::uint64_t lease : leases) Revoke(lease);
 }
 
-void Leases::WorkerDied(Worker& worker, const Failure& failure) {
+void Leases::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current) {
   const auto it = given_.find(worker.lease);
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
-  if (worker.actor.empty()) TellLost(key, worker.process(), failure);
+  if (worker.actor.empty()) TellLost(key, wire::LeaseLost{key.request, worker.process(), failure, current});
   const std::uint64_t lease = std::exchange(worker.lease, 0);
   End(lease);
 }

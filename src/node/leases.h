@@ -34,7 +34,7 @@ class Leases {
     std::function<void(const rules::LeaseKey& key, const wire::LeaseGranted& grant)> granted;
     std::function<void(const rules::LeaseKey& key, const Failure& why)> refused;
     std::function<void(const rules::LeaseKey& key)> ended;
-    std::function<void(const rules::LeaseKey& key, ProcessId worker, const Failure& why)> lost;
+    std::function<void(const rules::LeaseKey& key, const wire::LeaseLost& lost)> lost;
   };
 
   Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
@@ -81,7 +81,8 @@ class Leases {
 
   // What it asked for is forgotten; who serves it is asked to return.
   void OwnerDied(ProcessId owner);
-  void WorkerDied(Worker& worker, const Failure& failure);
+  // `current`: the call that it was in (Doorbell::current).
+  void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
 
   // At the end of each round of the loop: decides revocations, and sets the clock for the next look.
   void EndRound();
@@ -124,7 +125,7 @@ class Leases {
   [[nodiscard]] bool IsIdle(std::uint64_t lease) const;
   void TellRefused(const rules::LeaseKey& key, const Failure& why);
   void TellEnded(const rules::LeaseKey& key);
-  void TellLost(const rules::LeaseKey& key, ProcessId worker, const Failure& why);
+  void TellLost(const rules::LeaseKey& key, const wire::LeaseLost& lost);
 
   base::Loop& loop_;
   Peers& peers_;

@@ -47,6 +47,7 @@ class Program9 {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       dup2(pipe[1], 9);
+      fcntl(9, F_SETFD, 0);  // it may have been 9 already
       execv(path.c_str(), argv.data());
       _exit(127);
     }

@@ -52,7 +52,8 @@ struct FarLane {
   bool bye = false;                  // wants no more calls
   bool closed = false;               // its connection is read to the end
   bool over = false;                 // the daemon has said so
-  Failure lost;                      // and why, if it did not end well
+  Failure lost;                      // and why, if it did not end well …
+  std::uint64_t died_in = 0;         // … and in which call
 };
 
 // One worker's way to answer, see shm/lane.h. Lanes belong to the owner and are used again.

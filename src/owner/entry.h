@@ -61,6 +61,7 @@ struct Entry {
   static constexpr std::uint8_t kCancelled = 8;
   static constexpr std::uint8_t kSharedPlace = 16;  // another process may know where it is stored
   static constexpr std::uint8_t kTimedOut = 32;     // its worker is being killed for that
+  static constexpr std::uint8_t kBegun = 64;        // a far worker said so, of a call that must not run twice
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;

@@ -143,7 +143,19 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
     }
   }
   std::erase_if(queue.away, [&](const ClassQueue::Away& away) { return away.lane == lane.index; });
-  for (Entry* entry : lost) RetryOrFail(entry, failure, true, false);
+  for (Entry* entry : lost) {
+    // A far worker has many calls at a time. Those that it did not run when it died are not to blame: they had not
+    // begun, or their answers were lost on the way.
+    shm::SpecHeader header;
+    std::memcpy(&header, log_.at(entry->spec), sizeof header);
+    const bool once = (header.flags & shm::SpecHeader::kOnce) != 0;
+    const bool to_blame = lane.far == nullptr || lane.far->died_in == shm::TaskToken(entry->index, entry->generation);
+    if (to_blame || (entry->flags & Entry::kCancelled) != 0 || (once && (entry->flags & Entry::kBegun) != 0)) {
+      RetryOrFail(entry, failure, true, false);
+    } else {
+      Push(entry);
+    }
+  }
   SettleDoomed();
 }
 

@@ -101,7 +101,7 @@ void Owner::OnFarConnected(std::uint32_t index, std::uint64_t serial, std::uint6
 void Owner::Feed(Lane& lane) {
   FarLane& far = *lane.far;
   if (far.link == nullptr || far.bye || far.over || far.closed || !far.link->open()) return;
-  if (far.link->outgoing() > kMostBytes) return;
+  if (far.link->outgoing() > kMostBytes || far.took_back) return;  // busy with something long: others shall have them
   const std::uint32_t window =
       far.call_us == 0 ? kFirst
                        : static_cast<std::uint32_t>(std::clamp(kAheadUs / far.call_us, double{kFewest}, double{kMost}));
@@ -151,6 +151,9 @@ void Owner::OnFarFrame(std::uint32_t index, std::uint64_t serial, wire::Frame& f
     } else if (Result<wire::FarStarted> started = frame.As<wire::FarStarted>(); started.ok()) {
       lane->reader.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
       lane->reader.memory().running.store(started->token, std::memory_order_release);
+      Entry* entry =
+          table_.Find(static_cast<std::uint32_t>(started->token >> 32), static_cast<std::uint32_t>(started->token));
+      if (entry != nullptr && entry->session == session_) entry->flags |= Entry::kBegun;
     } else if (frame.As<wire::FarBye>().ok()) {
       lane->far->bye = true;
       lane->far->link->Send(wire::FarBye{});
@@ -207,6 +210,7 @@ void Owner::OnFarReplies(Lane& lane, std::string_view records) {
 void Owner::OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens) {
   FarLane& far = *lane.far;
   far.sent -= std::min<std::uint32_t>(far.sent, static_cast<std::uint32_t>(tokens.size()));
+  if (far.sent == 0) far.took_back = false;  // it was not even busy
   for (const std::uint64_t token : tokens) {
     Entry* entry = table_.Find(static_cast<std::uint32_t>(token >> 32), static_cast<std::uint32_t>(token));
     if (entry == nullptr || entry->done() || entry->queue != lane.queue) continue;

@@ -137,11 +137,12 @@ void Owner::OnLost(const std::string& why) {
 }
 
 // `lost`: how its worker died, if it did.
-void Owner::EndLease(std::uint64_t request, const Failure* lost) {
+void Owner::EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token) {
   const Lock lock(mutex_);
   const auto it = lanes_by_request_.find(request);
   if (it == lanes_by_request_.end()) return;
   Lane& lane = *it->second;
+  if (lane.far != nullptr) lane.far->died_in = token;
   if (lane.far != nullptr && !lane.far->closed) {
     // What the worker sent before may still be on its way.
     lane.far->over = true;
@@ -201,13 +202,13 @@ void Owner::OnMessage(wire::Frame& frame) {
     case Kind::kLeaseEnded: {
       Result<wire::LeaseEnded> message = frame.As<wire::LeaseEnded>();
       if (!message.ok()) return;
-      EndLease(message->request, nullptr);
+      EndLease(message->request, nullptr, 0);
       break;
     }
     case Kind::kLeaseLost: {
       Result<wire::LeaseLost> message = frame.As<wire::LeaseLost>();
       if (!message.ok()) return;
-      EndLease(message->request, &message->failure);
+      EndLease(message->request, &message->failure, message->token);
       break;
     }
     case Kind::kActorState: {

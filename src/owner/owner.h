@@ -246,7 +246,7 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
-  void EndLease(std::uint64_t request, const Failure* lost);
+  void EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token);
   void ReleaseLease(Lane& lane, const Failure* lost);
 
   // Workers on other nodes (far.cc). With the mutex held, but for the handlers, which run on the far thread.

@@ -192,6 +192,7 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
 void Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
   header.entry = entry->index;
   header.generation = entry->generation;
+  if (entry->retries == 0) header.flags |= shm::SpecHeader::kOnce;
   if (arguments.holes.empty()) {
     if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
   } else {

@@ -251,6 +251,7 @@ struct FarLeaseLost {
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
   Failure failure;
+  std::uint64_t token = 0;  // as in LeaseLost
 };
 // N -> N: the owner cannot reach the worker (any more): end it as lost.
 struct FarLeaseBroken {
@@ -462,7 +463,7 @@ struct FarReturned {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarReturned);
   std::vector<std::uint64_t> tokens;
 };
-// W -> O: a call with a timeout has begun.
+// W -> O: a call has begun that has a timeout, or must not run twice.
 struct FarStarted {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStarted);
   std::uint64_t token = 0;

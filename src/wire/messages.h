@@ -220,7 +220,8 @@ struct LeaseLost {
   static constexpr Kind kKind = Kind::kLeaseLost;
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
-  Failure failure;  // kWorkerCrashed: which signal, last lines
+  Failure failure;          // kWorkerCrashed: which signal, last lines
+  std::uint64_t token = 0;  // of the call that it ran then (Doorbell::current)
 };
 // W -> N: the task is about to sleep in Get; its CPUs (not its GPUs) may serve others.
 struct Blocked {

@@ -204,7 +204,10 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
   if (timed) {
     served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
     served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
-    if (served_->far != nullptr) served_->far->Started(shm::TaskToken(header_.entry, header_.generation));
+  }
+  if (served_ != nullptr && served_->far != nullptr &&
+      (header_.flags & (shm::SpecHeader::kTimed | shm::SpecHeader::kOnce)) != 0) {
+    served_->far->Started(shm::TaskToken(header_.entry, header_.generation));
   }
   if (actor_ != nullptr) self = actor_->self;
   if (served_ != nullptr) {

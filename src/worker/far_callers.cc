@@ -49,12 +49,18 @@ void FarCaller::Reply(const shm::ReplyHeader& header, std::span<const std::byte>
 
 void FarCaller::Started(std::uint64_t token) {
   const std::lock_guard lock(mutex_);
-  if (link_ != nullptr) link_->Send(wire::FarStarted{token});
+  if (link_ == nullptr) return;
+  SendReplies();  // this call may be the end of us
+  link_->Send(wire::FarStarted{token});
 }
 
 void FarCaller::Flush(bool more) {
   const std::lock_guard lock(mutex_);
-  if (replies_.empty() || (more && replies_.size() < kBatchBytes)) return;
+  if (!more || replies_.size() >= kBatchBytes) SendReplies();
+}
+
+void FarCaller::SendReplies() {
+  if (replies_.empty()) return;
   if (link_ != nullptr) {
     link_->Send(wire::EncodeFrame(wire::kFarReplies, 0, std::as_bytes(std::span(replies_)), 0));
   }
@@ -190,10 +196,7 @@ void FarCaller::GiveBack() {
     unneeded_.push_back(spec);
   }
   waiting_.clear();
-  if (!replies_.empty()) {
-    link_->Send(wire::EncodeFrame(wire::kFarReplies, 0, std::as_bytes(std::span(replies_)), 0));
-    replies_.clear();
-  }
+  SendReplies();
   if (!tokens.empty()) link_->Send(wire::FarReturned{std::move(tokens)});
 }
 

@@ -61,7 +61,9 @@ class FarCaller {
   void Take(std::string_view specs);
   void PushWaiting();
   void Reap();
-  void GiveBack();  // with the mutex held
+  // With the mutex held.
+  void GiveBack();
+  void SendReplies();
 
   const ProcessId owner_;
   const std::shared_ptr<shm::Arena> arena_;

@@ -334,6 +334,9 @@ bool Worker::WorkWaits() {
 }
 
 void Worker::Idle() {
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->far != nullptr) served->far->Flush(false);
+  }
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
   bool woke_here = false;
   for (const std::unique_ptr<Served>& served : served_) woke_here |= std::exchange(served->woke_here, false);
