@@ -100,6 +100,7 @@ Daemon::~Daemon() {
   ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const Id& id : ids) pool_.RemoveJob(id);
+  StopSharing();
 }
 
 Status Daemon::Listen() {
@@ -264,11 +265,18 @@ void Daemon::OnClosed(Peer& peer, const Status& why) {
 void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   const ProcessId process = peer.process;
   if (process == kNoProcess) return;
+  if (nodes_ != nullptr) {
+    // Before they hear that it is gone, for which they would free all that was its.
+    for (auto& [node, objects] : directory_.StoredElsewhere(process)) {
+      if (nodes_->Knows(node)) nodes_->Send(node, wire::FarKeep{std::move(objects)});
+    }
+  }
   leases_.OwnerDied(process);
   if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
   directory_.ProcessDied(process, who);
-  keeper_.ProcessDied(process, [this](const Id& id) { return directory_.Known(id); }, base::NowMicros());
+  keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
+  if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
 }
@@ -286,10 +294,11 @@ void Daemon::EndRound() {
         objects.push_back(ids[i]);
         at.push_back(places[i]);
       }
-      if (!objects.empty()) keeper_.FreeObjects(objects, at, base::NowMicros());
+      if (!objects.empty()) FreeObjects(objects, at);
     });
     again = directory_.HasLettingGo();
   }
+  directory_.Flush();
   leases_.EndRound();
   if (far_ != nullptr) far_->EndRound();
   const std::int64_t due = keeper_.NextTick();

@@ -30,9 +30,11 @@
 #include "node/cluster.h"
 #include "node/directory.h"
 #include "node/far_leases.h"
+#include "node/far_nodes.h"
 #include "node/leases.h"
 #include "node/peers.h"
 #include "node/programs.h"
+#include "node/transfers.h"
 #include "node/worker_pool.h"
 #include "shm/node_area.h"
 #include "store/keeper.h"
@@ -71,6 +73,20 @@ class Daemon {
   // Why the node had to end, cut off from its cluster; empty: nothing of that sort.
   [[nodiscard]] const std::string& fenced() const { return fenced_; }
   [[nodiscard]] Cluster* cluster() { return cluster_.get(); }  // nullptr: a node on its own
+
+  // ---- objects of other nodes (far_messages.cc) ----
+
+  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` lives until
+  // StopSharing.
+  Status ShareObjects(FarNodes& nodes, TransferOptions options);
+  // `nodes` is no longer used; for the end.
+  void StopSharing();
+  // The kinds of messages between nodes that are about objects, and what they do. A failure ends the connection.
+  [[nodiscard]] static std::vector<wire::Kind> ObjectKinds();
+  Status OnObjectFrame(NodeNumber from, const wire::Frame& frame);
+  void ObjectsNodeDown(NodeNumber node, const std::string& why);
+  // nullptr: the only node.
+  [[nodiscard]] Transfers* transfers() { return transfers_.get(); }
 
  private:
   struct Job {
@@ -116,6 +132,10 @@ class Daemon {
   void SegmentRequest(Peer& peer, std::uint64_t call, const wire::SegmentRequest& message);
   void OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message);
   void Restore(Peer& peer, std::uint64_t call, const wire::Restore& message);
+  void Fetch(Peer& peer, std::uint64_t call, const wire::Fetch& message);
+  void FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places);
+  // May somebody still ask for an object whose owner is gone?
+  [[nodiscard]] bool Needed(const Id& id) const { return directory_.Known(id) || (transfers_ && transfers_->Kept(id)); }
   void KillWorker(Peer& peer, const wire::KillWorker& message);
   void KillWorkerOf(ProcessId owner, const wire::KillWorker& message);
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
@@ -143,6 +163,9 @@ class Daemon {
   Directory directory_;
   Actors actors_;
   store::Keeper keeper_;
+  FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
+  std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
+  std::unique_ptr<Transfers> transfers_;
   std::unordered_map<Id, Job> jobs_;
   base::Fd listener_;
   base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "node/daemon.h"
+#include "node/linked_nodes.h"
 #include "store/pins.h"
 #include "wire/address.h"
 
@@ -48,6 +49,10 @@ Status Daemon::JoinCluster() {
   cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
     SendLines(message.job, std::move(message.lines.lines));
   });
+  ConnectObjects(cluster_->links(), *this);
+  cluster_->OnTransfer([this](wire::Link link) {
+    if (transfers_) transfers_->Accepted(std::move(link));
+  });
   wire::NodeFacts facts;
   facts.name = config_.node;
   facts.local = config_.address;
@@ -66,7 +71,10 @@ Status Daemon::JoinCluster() {
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
   config_.node = cluster_->self().name;
   peers_.SetNode(cluster_->self().number);
-  return {};
+  linked_ = std::make_unique<LinkedNodes>(cluster_->links());
+  TransferOptions options;
+  options.secrets = cluster_->secrets();
+  return ShareObjects(*linked_, std::move(options));
 }
 
 void Daemon::FillWelcome(wire::Welcome* welcome) const {
@@ -129,7 +137,7 @@ ProcessId Daemon::StandIn() {
 
 void Daemon::StandInGone(ProcessId stand_in) {
   directory_.ProcessDied(stand_in, "an owner on another node");
-  keeper_.ProcessDied(stand_in, [this](const Id& id) { return directory_.Known(id); }, base::NowMicros());
+  keeper_.ProcessDied(stand_in, [this](const Id& id) { return Needed(id); }, base::NowMicros());
   area_.Reset(stand_in);
   boards_.erase(stand_in);
   peers_.Release(stand_in);

@@ -94,6 +94,15 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kDrop:
       return On<wire::Drop>(peer, frame, [&](const auto& message) { directory_.Drop(peer, message); });
 
+    case Kind::kHoldFar:
+      return directory_.HoldFar(peer, call);
+    case Kind::kFetch:
+      return On<wire::Fetch>(peer, frame, [&](const auto& message) { Fetch(peer, call, message); });
+    case Kind::kFetchAhead:
+      return On<wire::FetchAhead>(peer, frame, [&](const auto& message) {
+        if (transfers_) transfers_->FetchAhead(message);
+      });
+
     case Kind::kSegmentRequest:
       return On<wire::SegmentRequest>(peer, frame, [&](const auto& message) { SegmentRequest(peer, call, message); });
     case Kind::kOpenSegment:
@@ -103,7 +112,7 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kFreeObjects:
       return On<wire::FreeObjects>(peer, frame, [&](wire::FreeObjects message) {
         message.places.resize(message.objects.size());
-        keeper_.FreeObjects(message.objects, message.places, base::NowMicros());
+        FreeObjects(message.objects, message.places);
       });
     case Kind::kSegmentReturn:
       return On<wire::SegmentReturn>(peer, frame, [&](const auto& message) {
@@ -146,6 +155,24 @@ void Daemon::Restore(Peer& peer, std::uint64_t call, const wire::Restore& messag
                       peers_.Send(process, wire::Failed{ToFailure(place.status())}, call);
                     }
                   });
+}
+
+void Daemon::Fetch(Peer& peer, std::uint64_t call, const wire::Fetch& message) {
+  const auto reply = [this, call, process = peer.process](const Result<Place>& place) {
+    if (place.ok()) {
+      peers_.Send(process, wire::Fetched{place.value()}, call);
+    } else {
+      peers_.Send(process, wire::Failed{ToFailure(place.status())}, call);
+    }
+  };
+  if (transfers_) return transfers_->Fetch(message.object, message.place, message.owner, reply);
+  reply(Status(Code::kLost, Cat("object ", ToString(message.object), " is on node ", message.place.node,
+                                ", and this is the only one")));
+}
+
+void Daemon::FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places) {
+  if (transfers_) return transfers_->Free(objects, places);
+  keeper_.FreeObjects(objects, places, base::NowMicros());
 }
 
 void Daemon::KillWorker(Peer& peer, const wire::KillWorker& message) {

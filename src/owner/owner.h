@@ -143,7 +143,9 @@ class Owner {
   ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
   void BeginBorrowing();
-  void EndBorrowing();
+  // `answers`: the process that will be answered next. One of another node could let go of what was borrowed
+  // before our holds are known there; then this waits until they are.
+  void EndBorrowing(ProcessId answers = kNoProcess);
   // A value with these inside goes to `receiver`: makes it a holder of each. Before the bytes go.
   void HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver);
   // Delivers a result produced on this very thread (see InPlaceRunner).
@@ -233,7 +235,9 @@ class Owner {
   void PublishLocked(Entry* entry, bool expected, std::string* frames);
   void AnnounceContents(Entry* entry, std::string* frames);
   void SubscribeLocked(Entry* entry, std::string* frames);
-  void QueueHold(const Id& id);
+  void QueueHold(const Id& id, ProcessId owner);
+  [[nodiscard]] ProcessId OwnerOf(const Entry* entry) const;
+  [[nodiscard]] bool IsFar(ProcessId process) const;
   void QueueDrop(const Id& id, std::uint32_t holds);
   void WakeBackground();
   void RestartActor(ActorEntry* actor, const Failure& failure);
@@ -284,10 +288,12 @@ class Owner {
   std::unordered_map<Id, ActorEntry*> actors_;
   struct HoldOrDrop {
     Id id;
-    std::uint32_t drops = 0;  // 0: a hold
+    std::uint32_t drops = 0;       // 0: a hold
+    ProcessId owner = kNoProcess;  // of what is held; kNoProcess: an actor
   };
   std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
   std::atomic<bool> any_pending_{false};  // for a look without the mutex
+  std::atomic<bool> far_holds_{false};    // of other nodes' objects, since the last HoldFar
   std::vector<Entry*> doomed_;            // their last count went while the mutex was held
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;

@@ -95,7 +95,9 @@ struct RowCopy {
   std::uint64_t length = 0;
   std::uint64_t sealed_us = 0;
 
-  [[nodiscard]] Place place(std::uint32_t segment) const { return Place{segment, row, generation, 0, length}; }
+  [[nodiscard]] Place place(std::uint32_t segment, NodeNumber node = 0) const {
+    return Place{segment, row, generation, node, length};
+  }
 };
 
 // Shape of a segment, derived from its size alone so that no reader needs to believe the header.

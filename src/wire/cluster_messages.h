@@ -61,6 +61,26 @@ enum class ClusterKind : std::uint16_t {
   kFarJobBegun,
   kDescribeJob,
   kJobDescribed,
+  // node and node: objects
+  kFarHold = 360,
+  kFarDrop,
+  kFarSync,
+  kFarSynced,
+  kFarWait,
+  kFarObjectReady,
+  kFarKeep,
+  kFarFree,
+  kFarWant,
+  kFarForgo,
+  kFarFetchFrom,
+  kFarStopFetch,
+  kFarCopyLost,
+  kFarFetched,
+  kFarFetchFailed,
+  kFarCopyDropped,
+  // store to store
+  kFetchPart = 380,
+  kPart,
   // owner and worker
   kOwnerHello = 400,
   kOwnerWelcome,
@@ -287,6 +307,133 @@ struct ProgramPart {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kProgramPart);
   std::uint64_t offset = 0;
   std::string bytes;
+};
+
+// ---- node and node: who holds which object ----
+//
+// An object's home is its owner's node. There each other node counts as one holder, whatever number of its processes
+// hold it: the process number OnNode(node, 0) stands for it. Holds are counted, as in wire/messages.h: a node is given
+// one by each FarHold that names it, and FarDrop takes back so many.
+
+// N -> N, two uses. To the home: one hold more of each for the node `holder` = OnNode(node, 0). To the node of the
+// process `holder`: it was given one hold of each; where that node is not the home, the home has been told.
+struct FarHold {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarHold);
+  std::vector<Id> objects;
+  std::vector<ProcessId> owners;  // of each
+  ProcessId holder = kNoProcess;
+};
+// N -> home: so many holds less for the sender. Goes only after every other home has confirmed the sender's FarHolds:
+// what is let go of here may be all that keeps something else alive that was found in it.
+struct FarDrop {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarDrop);
+  std::vector<Id> objects;
+  std::vector<std::uint32_t> counts;
+};
+// N -> N: have you got all until here? Answered one-way by FarSynced with the same number.
+struct FarSync {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarSync);
+  std::uint64_t sequence = 0;
+};
+struct FarSynced {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarSynced);
+  std::uint64_t sequence = 0;
+};
+// N -> home: WaitObjects, of any process here; FarObjectReady, one each.
+struct FarWait {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarWait);
+  std::vector<Id> objects;
+  std::vector<ProcessId> owners;
+};
+struct FarObjectReady {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarObjectReady);
+  Id object;
+  Outcome outcome;
+};
+// home -> N: these are in your store, their owner is about to be gone, and others still need them.
+struct FarKeep {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarKeep);
+  std::vector<Id> objects;
+};
+
+// ---- node and node: copies ----
+//
+// Whoever wants a copy asks the object's home, which plans who fetches from whom (rules/broadcast.h).
+
+// N -> N: free what you have of these. A place that is not of the receiver's store: its copy, if it has one.
+struct FarFree {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarFree);
+  std::vector<Id> objects;
+  std::vector<Place> places;
+};
+// N -> home. `place`: where the object was made. Answered by FarFetchFrom or FarCopyLost, sooner or later.
+struct FarWant {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarWant);
+  Id object;
+  Place place;
+  ProcessId owner = kNoProcess;
+};
+// N -> home: not any more.
+struct FarForgo {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarForgo);
+  Id object;
+};
+// home -> N: get it from that node. Answered by FarFetched or FarFetchFailed.
+struct FarFetchFrom {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarFetchFrom);
+  Id object;
+  NodeNumber from = 0;
+  std::uint64_t transfer = 0;
+};
+// home -> N: not from there; FarFetchFrom or FarCopyLost may follow.
+struct FarStopFetch {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStopFetch);
+  Id object;
+  std::uint64_t transfer = 0;
+};
+// home -> N: nobody has it.
+struct FarCopyLost {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarCopyLost);
+  Id object;
+};
+// N -> home: has it all.
+struct FarFetched {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarFetched);
+  Id object;
+  std::uint64_t transfer = 0;
+};
+// N -> home: that source does not answer, or does not have it (`gone`).
+struct FarFetchFailed {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarFetchFailed);
+  Id object;
+  std::uint64_t transfer = 0;
+  NodeNumber from = 0;
+  bool gone = false;
+  std::string why;
+};
+// N -> home: its copy made room for something else.
+struct FarCopyDropped {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarCopyDropped);
+  std::vector<Id> objects;
+};
+
+// ---- store to store, on connections of role kTransfer ----
+
+// The dialler asks for parts of an object, several at a time; they come in that order.
+struct FetchPart {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFetchPart);
+  Id object;
+  Place place;  // where it was made; if that is another node, the receiver's copy is meant
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+// The answer. If `failure` is ok, the bytes follow the frame, and 8 bytes of checksum (node/transfer_wire.h) unless the
+// connection is encrypted, which guards them better.
+struct Part {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kPart);
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  Failure failure;
 };
 
 // ---- owner and worker ----

@@ -9,7 +9,8 @@
 // Order: what one process sends arrives in that order. Between two processes the daemon promises
 // this only: before it frees an object or ends an actor because its last holder let go, it reads
 // everything already sent to it by everybody. So a worker that sends Hold before its reply (which
-// goes through shared memory) is safe against the owner's Drop after that reply.
+// goes through shared memory) is safe against the owner's Drop after that reply. Between nodes there is no such
+// order: who replies to a process of another node says HoldFar first, and waits.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +77,10 @@ enum class Kind : std::uint16_t {
   kStatusReply,
   kFarReady,
   kLeaseBroken,
+  kHoldFar,
+  kFetch,
+  kFetched,
+  kFetchAhead,
 };
 
 // ---- life of a process ----
@@ -340,10 +345,11 @@ struct ActorFound {
 // What an object turned out to be.
 struct Outcome {
   bool ready = false;
-  Failure failure;            // if not ok, nothing else counts
-  Place place;                // in the store, or
-  std::string bytes;          // the value itself
-  std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
+  Failure failure;                          // if not ok, nothing else counts
+  Place place;                              // in the store, or
+  std::string bytes;                        // the value itself
+  std::vector<Id> contained;                // Refs and actor handles inside the value; the object holds them
+  std::vector<ProcessId> contained_owners;  // of each; kNoProcess: an actor. None at all: all are of this node
 };
 // Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
 // Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when
@@ -374,10 +380,18 @@ struct ObjectReady {
   Outcome outcome;
 };
 // P -> N: one hold more for `holder` (0: the sender) of each of these objects or actors, as often as it stands here.
+// The holder may be on another node; `owners` tells where each object is at home (none at all: on this node).
 struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
+  std::vector<ProcessId> owners;
+};
+// P -> N, a call answered by Done when all holds that this node's processes have asked for are known where the objects
+// are at home, or that node is gone.
+struct HoldFar {
+  static constexpr Kind kKind = Kind::kHoldFar;
+  std::uint8_t unused = 0;
 };
 // P -> N: so many holds less of each for the sender.
 struct Drop {
@@ -420,8 +434,28 @@ struct Restored {
   static constexpr Kind kKind = Kind::kRestored;
   Place place;
 };
-// P -> N: nobody needs these any more (never escaped, or their worker died before answering). Places
-// may be nowhere(): then whatever is stored under the id goes.
+// P -> N, a call: the object's bytes are in another node's store (Place::node). Answered by Fetched when a copy is in
+// this node's, or Failed: kLost, or kOutOfMemory if it does not fit here. The copy may go at any time when nobody pins
+// it: then ask again.
+struct Fetch {
+  static constexpr Kind kKind = Kind::kFetch;
+  Id object;
+  Place place;
+  ProcessId owner = kNoProcess;
+};
+struct Fetched {
+  static constexpr Kind kKind = Kind::kFetched;
+  Place place;  // here
+};
+// P -> N: the same, because they will be needed soon. Those whose places are of this node are passed over.
+struct FetchAhead {
+  static constexpr Kind kKind = Kind::kFetchAhead;
+  std::vector<Id> objects;
+  std::vector<Place> places;
+  std::vector<ProcessId> owners;
+};
+// P -> N: nobody needs these, nor copies of them (never escaped, or their worker died before answering). Places may be
+// nowhere(): then whatever is stored under the id goes, on the node that the place names (0: this one).
 struct FreeObjects {
   static constexpr Kind kKind = Kind::kFreeObjects;
   std::vector<Id> objects;

@@ -300,7 +300,7 @@ void Execution::FinishReturn(bool last) {
     if (last) actor_->order.Append({header_.id, digest_, 0});
   }
   // Whatever the task borrowed and still uses is held before the answer lets go of the arguments.
-  if (last) owner_.EndBorrowing();
+  if (last) owner_.EndBorrowing(served_->owner);
   const std::uint8_t flags = last ? shm::ReplyHeader::kLast : 0;
   if (stored_) {
     Reply(shm::ReplyKind::kPlace, flags, index_, std::as_bytes(std::span(&place, 1)));
@@ -341,7 +341,7 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
     return;
   }
   if (actor_ != nullptr && actor_->serial) actor_->order.Append({header_.id, 0, 1});
-  owner_.EndBorrowing();
+  owner_.EndBorrowing(served_->owner);
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
     if (text->size() > 16384) text->replace(16000, std::string::npos, "… (cut)");
