@@ -103,6 +103,18 @@ TEST_F(ClusterTest, ANodeWithAnotherTokenIsRefusedAndSaysSo) {
   EXPECT_TRUE(Tool()->Nodes(true, 5'000'000)->empty());
 }
 
+TEST_F(ClusterTest, AnotherVersionIsRefusedWithBothVersions) {
+  StartControl();
+  wire::DialOptions options;
+  options.role = wire::LinkRole::kNode;
+  options.secrets = *wire::Secrets::Open(secrets_);
+  options.versions = {7, 9};
+  const Result<wire::Link> link = wire::DialAndWait(head_, options);
+  ASSERT_FALSE(link.ok());
+  EXPECT_NE(link.status().message().find('7'), std::string::npos) << link.status().message();
+  EXPECT_NE(link.status().message().find('1'), std::string::npos) << link.status().message();
+}
+
 TEST_F(ClusterTest, ANameThatIsTakenIsRefused) {
   StartControl();
   StartNode("n1");

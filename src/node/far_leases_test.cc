@@ -51,6 +51,16 @@ TEST_F(FarLeasesTest, TheProgramIsShippedToAnotherMachine) {
   EXPECT_TRUE(driver_->AwaitLine("line 99"));
 }
 
+TEST_F(FarLeasesTest, AMissingLibraryIsNamed) {
+  StartTwo();
+  FarDriver driver(nodes_.at("n1").ready, Id{8, 1}, {"--missing-library"});
+  driver.Send(Ask(1, "gold"));
+  const auto refused = driver.Await<wire::LeaseRefused>();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_NE(refused->failure.message.find("libgone.so.3"), std::string::npos) << refused->failure.message;
+  EXPECT_NE(refused->failure.message.find("n2"), std::string::npos) << refused->failure.message;
+}
+
 TEST_F(FarLeasesTest, WhatNoNodeCanHoldIsRefusedWithTheNumbers) {
   StartTwo();
   driver_->Send(Ask(1, "silver"));

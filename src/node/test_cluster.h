@@ -85,7 +85,7 @@ class Program9 {
 // A driver with the fixture as its program, connected to a node's Unix socket.
 class FarDriver {
  public:
-  FarDriver(const std::string& address, const Id& job) {
+  FarDriver(const std::string& address, const Id& job, const std::vector<std::string>& arguments = {}) {
     socket_.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
@@ -102,6 +102,7 @@ class FarDriver {
     hello.job = job;
     hello.program = FixturePath();
     hello.arguments = {hello.program};
+    hello.arguments.insert(hello.arguments.end(), arguments.begin(), arguments.end());
     const int fds[2] = {arena_->fd(), program.get()};
     const std::string bytes = wire::EncodeFrame(hello, 1, 2);
     EXPECT_TRUE(wire::SendAll(socket_.get(), std::as_bytes(std::span(bytes)), fds).ok());
