@@ -154,10 +154,10 @@ void TransferThreads::Fetch(std::shared_ptr<Pull> pull, bool first) {
   if (first) {
     // Room first: an object that does not fit costs nobody anything.
     // Small ones one after the other, or each thread would borrow a segment of its own for them.
-    std::unique_lock lock(small_rooms_, std::defer_lock);
-    if (pull->incoming->parts() == 1) lock.lock();
+    std::unique_lock turn(small_rooms_, std::defer_lock);
+    if (pull->incoming->parts() == 1) turn.lock();
     Status room = pull->incoming->Prepare();
-    if (lock.owns_lock()) lock.unlock();
+    if (turn.owns_lock()) turn.unlock();
     if (!room.ok()) {
       {
         const std::lock_guard lock(pull->mutex);

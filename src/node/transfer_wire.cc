@@ -9,10 +9,14 @@
 
 #include "types/id.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace manta::node {
 namespace {
 
-constexpr std::size_t kSendPiece = 1U << 20;       // large writes beat small ones by half
+constexpr std::size_t kSendPiece = 512U << 10;     // large writes beat small ones by half
 constexpr std::size_t kReceivePiece = 256U << 10;  // is summed while it is in the cache
 constexpr std::uint64_t kPrime = 0x9e3779b97f4a7c15ULL;
 constexpr std::size_t kMaxMessage = 1U << 20;
@@ -24,15 +28,71 @@ Status Broken(int error) {
 
 }  // namespace
 
-void PartSum::Add(std::span<const std::byte> bytes) {
-  std::array<std::uint64_t, 8> lanes = lanes_;
-  std::size_t at = 0;
-  for (; at + 64 <= bytes.size(); at += 64) {
-    std::array<std::uint64_t, 8> words;
-    std::memcpy(words.data(), bytes.data() + at, 64);
-    for (std::size_t i = 0; i < 8; ++i) lanes[i] = (lanes[i] ^ words[i]) * kPrime;
+// Each word is added to its neighbour's lane, so that no change of it goes unseen, and the product of its halves to its
+// own, mixed with where it is, so that words are not found in each other's places. 32-bit products, for they are what
+// vectors of all processors can do: this is twice as fast as 64-bit ones.
+namespace {
+
+constexpr std::uint64_t kKeys[8] = {0x1cad21f72c81017cULL, 0xdb979083e96dd4deULL, 0x1f67b3b7a4a44072ULL,
+                                    0x78e5c0cc4ee679cbULL, 0x2172ffcc7dd05a82ULL, 0x8e2443f7744608b8ULL,
+                                    0x4c263a81e69035e0ULL, 0xcb00c391bb52283cULL};
+
+void SumLines(const std::byte* bytes, std::size_t lines, std::uint64_t first, std::uint64_t* lanes) {
+  for (std::size_t line = 0; line < lines; ++line) {
+    std::uint64_t words[8];
+    std::memcpy(words, bytes + line * 64, 64);
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::uint64_t mixed = words[i] ^ (kKeys[i] + (first + line) * kPrime);
+      lanes[i ^ 1] += words[i];
+      lanes[i] += (mixed & 0xffffffffULL) * (mixed >> 32);
+    }
   }
-  lanes_ = lanes;
+}
+
+#if defined(__x86_64__)
+// The same.
+__attribute__((target("avx2"))) void SumLinesAvx2(const std::byte* bytes, std::size_t lines, std::uint64_t first,
+                                                  std::uint64_t* lanes) {
+  __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes));
+  __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes + 4));
+  const __m256i step = _mm256_set1_epi64x(static_cast<long long>(kPrime));
+  const __m256i start = _mm256_set1_epi64x(static_cast<long long>(first * kPrime));
+  __m256i low_key = _mm256_add_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kKeys)), start);
+  __m256i high_key = _mm256_add_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kKeys + 4)), start);
+  for (std::size_t line = 0; line < lines; ++line) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + line * 64));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + line * 64 + 32));
+    const __m256i x = _mm256_xor_si256(a, low_key);
+    const __m256i y = _mm256_xor_si256(b, high_key);
+    low = _mm256_add_epi64(low, _mm256_shuffle_epi32(a, _MM_SHUFFLE(1, 0, 3, 2)));
+    high = _mm256_add_epi64(high, _mm256_shuffle_epi32(b, _MM_SHUFFLE(1, 0, 3, 2)));
+    low = _mm256_add_epi64(low, _mm256_mul_epu32(x, _mm256_srli_epi64(x, 32)));
+    high = _mm256_add_epi64(high, _mm256_mul_epu32(y, _mm256_srli_epi64(y, 32)));
+    low_key = _mm256_add_epi64(low_key, step);
+    high_key = _mm256_add_epi64(high_key, step);
+  }
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), low);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes + 4), high);
+}
+#endif
+
+}  // namespace
+
+void PartSum::Add(std::span<const std::byte> bytes, bool plain) {
+  const std::size_t lines = bytes.size() / 64;
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (avx2 && !plain) {
+    SumLinesAvx2(bytes.data(), lines, line_, lanes_.data());
+  } else {
+    SumLines(bytes.data(), lines, line_, lanes_.data());
+  }
+#else
+  static_cast<void>(plain);
+  SumLines(bytes.data(), lines, line_, lanes_.data());
+#endif
+  line_ += lines;
+  std::size_t at = lines * 64;
   for (; at < bytes.size(); ++at) tail_ = (tail_ ^ std::to_integer<std::uint64_t>(bytes[at])) * kPrime + 1;
   length_ += bytes.size();
 }

@@ -228,8 +228,16 @@ TEST_F(TransfersTest, AWrongSumIsNoticed) {
     EXPECT_NE(sum.value(), right.value()) << at;
   }
   PartSum whole;
-  whole.Add(bytes);
+  whole.Add(bytes, true);
   EXPECT_EQ(whole.value(), right.value());
+  std::vector<std::byte> moved = bytes;
+  for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = static_cast<std::byte>(i / 64);
+  PartSum before;
+  before.Add(moved);
+  std::swap_ranges(moved.begin(), moved.begin() + 64, moved.begin() + 640);
+  PartSum after;
+  after.Add(moved);
+  EXPECT_NE(after.value(), before.value());
   std::swap(bytes[0], bytes[8]);
   bytes.pop_back();
   wrong.Add(bytes);
