@@ -40,6 +40,7 @@ void Copies::Want(NodeNumber from, const wire::FarWant& message) {
   // Who asks has none, whatever is believed here.
   if (from != made) plan_.Dropped(message.object, from, &actions);
   plan_.Want(message.object, from, &actions);
+  if (plan_.Find(message.object) == nullptr) Forget(message.object);  // nobody has it; who asks again is tried again
   Do(actions);
 }
 
