@@ -1,8 +1,8 @@
-// manta-control, the control store of a cluster: tables that every other process comes back from.
+// manta-control, the head of a cluster: tables that every other process comes back from, who is a member, and where
+// tasks go that find no room on their own node.
 //
-// Listens for processes of this user on this machine at an abstract Unix socket, where the kernel says who they are;
-// with
-// --listen also at a TCP port, where peers prove that they know the cluster's token: plain at loopback, else with TLS.
+// With --listen it serves the cluster at a TCP port, behind the token (and TLS, if it is not loopback); otherwise it is
+// a store for processes of this user on this machine only (an abstract Unix socket, peers checked by the kernel).
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -18,16 +18,16 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/loop.h"
 #include "control/embedded_storage.h"
+#include "control/head.h"
 #include "control/local_listener.h"
 #include "control/redis_storage.h"
 #include "control/server.h"
 #include "control/tables.h"
-#include "wire/address.h"
 #include "wire/listener.h"
-#include "wire/secrets.h"
 
 namespace {
 
@@ -36,10 +36,13 @@ using manta::Code;
 using manta::Result;
 using manta::Status;
 
+constexpr std::int64_t kLastWordsUs = 200'000;
+
 struct Options {
   std::string address;
   std::string listen;
   std::string secrets;
+  bool tls = false;
   std::string folder;
   std::size_t shards = 1;
   std::vector<std::string> redis;
@@ -106,28 +109,26 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
   return shards;
 }
 
-Result<std::unique_ptr<manta::wire::Listener>> ListenAt(manta::base::Loop& loop, const Options& options,
-                                                        manta::control::Server& server) {
-  const Result<manta::wire::Address> address = manta::wire::ParseAddress(options.listen, 0);
-  if (!address.ok()) return address.status();
-  const auto resolved = manta::wire::Resolve(address.value());
-  if (!resolved.ok()) return resolved.status();
-  auto secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
+// Links from members of the cluster, to whom they are for.
+Result<std::unique_ptr<manta::wire::Listener>> Serve(manta::base::Loop& loop, const Options& options,
+                                                     manta::control::Server& server, manta::control::Head& head) {
+  Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
   if (!secrets.ok()) return secrets.status();
   manta::wire::ListenOptions listen;
-  listen.address = manta::wire::ToString(address.value());
-  listen.secrets = *secrets;
-  listen.roles = manta::wire::RoleBit(manta::wire::LinkRole::kControl) |
-                 manta::wire::RoleBit(manta::wire::LinkRole::kNode) |
-                 manta::wire::RoleBit(manta::wire::LinkRole::kTool);
-  for (const manta::wire::SocketAddress& one : resolved.value()) listen.tls |= !one.loopback();
+  listen.address = options.listen;
+  listen.secrets = std::move(*secrets);
+  listen.roles = RoleBit(manta::wire::LinkRole::kNode) | RoleBit(manta::wire::LinkRole::kControl) |
+                 RoleBit(manta::wire::LinkRole::kTool);
+  listen.tls = options.tls;
+  listen.accept_joins = options.tls;
   return manta::wire::Listener::Create(
-      loop, listen,
-      [&server](manta::wire::Link link) {
+      loop, std::move(listen),
+      [&server, &head](manta::wire::Link link) {
+        if (link.role != manta::wire::LinkRole::kControl) return head.Add(std::move(link));
         if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
       },
       [](const std::string& peer, const Status& what) {
-        std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+        std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.ok() ? "joined" : what.message().c_str());
       });
 }
 
@@ -164,23 +165,37 @@ int Run(const Options& options) {
   if (!opened->ok()) return Complain(*opened);
 
   manta::control::Server server(**loop, tables);
-  auto listener = manta::control::LocalListener::Listen(**loop, options.address, [&](manta::base::Fd socket) {
-    if (const Status added = server.Add(manta::wire::Stream(std::move(socket))); !added.ok()) Complain(added);
-  });
-  if (!listener.ok()) return Complain(listener.status());
-  std::string addresses = options.address + "\n";
-  std::unique_ptr<manta::wire::Listener> port;
-  if (!options.listen.empty()) {
-    auto made = ListenAt(**loop, options, server);
+  manta::control::Head head(**loop, tables);
+  std::unique_ptr<manta::control::LocalListener> local;
+  std::unique_ptr<manta::wire::Listener> listener;
+  std::string address = options.address;
+  if (options.listen.empty()) {
+    auto made = manta::control::LocalListener::Listen(**loop, options.address, [&](manta::base::Fd socket) {
+      if (const Status added = server.Add(std::move(socket)); !added.ok()) Complain(added);
+    });
     if (!made.ok()) return Complain(made.status());
-    port = std::move(*made);
-    addresses += port->address() + "\n";
+    local = std::move(*made);
+  } else {
+    opened.reset();
+    head.Open([&](const Status& result) { opened = result; });
+    while (!opened && !stopping) (*loop)->RunOnce(-1);
+    if (stopping) return 0;
+    if (!opened->ok()) return Complain(*opened);
+    head.OnStop([&] { stopping = true; });
+    Result<std::unique_ptr<manta::wire::Listener>> made = Serve(**loop, options, server, head);
+    if (!made.ok()) return Complain(made.status());
+    listener = std::move(*made);
+    address = listener->address();
   }
   if (options.ready_fd >= 0) {
-    if (write(options.ready_fd, addresses.data(), addresses.size()) < 0) perror("manta-control: --ready-fd");
+    const std::string line = address + "\n";
+    if (write(options.ready_fd, line.data(), line.size()) < 0) perror("manta-control: --ready-fd");
     if (options.ready_fd > 2) close(options.ready_fd);
   }
   while (!stopping) (*loop)->RunOnce(-1);
+  // The last words to nodes and tools.
+  const std::int64_t until = manta::base::NowMicros() + kLastWordsUs;
+  while (!head.AllSent() && manta::base::NowMicros() < until) (*loop)->RunOnce(1000);
   return 0;
 }
 
@@ -190,11 +205,11 @@ int main(int argc, char** argv) {
   Options options;
   options.address = Cat("@manta-control-", getuid(), "-", getpid());
   const char* home = std::getenv("HOME");
-  CLI::App app("The control store of a Manta cluster.");
+  CLI::App app("The head of a Manta cluster.");
   app.add_option("--address", options.address, "where to listen: '@' and a name")->capture_default_str();
-  app.add_option("--listen", options.listen,
-                 "also at this TCP address: host:port (port 0: any); with TLS unless loopback");
+  app.add_option("--listen", options.listen, "serve a cluster at this host:port (port 0: any free one)");
   app.add_option("--secrets", options.secrets, "folder of the cluster's token and certificates (default ~/.manta)");
+  app.add_flag("--tls", options.tls, "encrypt: needed to listen beyond this machine; makes an authority at first");
   auto* folder = app.add_option("--folder", options.folder,
                                 "keep the tables here, in a log and SQLite (default ~/.manta/control)");
   auto* shards =
@@ -210,7 +225,6 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   CLI11_PARSE(app, argc, argv);
-  if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
   if (options.folder.empty() && options.redis.empty()) {
     if (home == nullptr || *home == '\0') {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
@@ -221,5 +235,6 @@ int main(int argc, char** argv) {
     }
     options.folder = parent + "/control";
   }
+  if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
   return Run(options);
 }

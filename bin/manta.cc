@@ -1,22 +1,84 @@
-// manta, the command line: `manta status` shows the live clusters of this user on this machine.
+// manta, the command line: starts and stops clusters, shows them, drains nodes.
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <iostream>
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
+#include "node/head_tool.h"
+#include "node/launch.h"
 #include "node/status.h"
+#include "store/memory.h"
+#include "wire/authority.h"
+#include "wire/join.h"
+#include "wire/local_cluster.h"
 
 namespace {
 
-int ShowStatus(const std::string& address, bool json) {
+using manta::Cat;
+using manta::Code;
+using manta::Result;
+using manta::Status;
+using manta::node::HeadTool;
+using manta::wire::LocalCluster;
+using manta::wire::LocalProcess;
+using manta::wire::Secrets;
+
+constexpr std::int64_t kAnswerUs = 5'000'000;
+
+struct Options {
+  std::string folder;
+  std::string address;
+  bool json = false;
+  // start
+  bool head = false;
+  std::string join;
+  std::string token;
+  std::string token_file;
+  std::string listen;
+  bool tls = false;
+  std::string name;
+  std::string cpus;
+  std::string gpus;
+  std::vector<std::string> resources;
+  std::vector<std::string> labels;
+  std::string store_bytes;
+  std::vector<std::string> redis;
+  std::string redis_password_file;
+  // nodes, drain, token
+  bool all = false;
+  std::string node;
+  double timeout = 3600;
+  bool rotate = false;
+  double valid = 3600;
+  // cluster
+  int count = 2;
+  double cpus_per_node = 1;
+  bool background = false;
+};
+
+int Complain(const Status& status) {
+  std::fprintf(stderr, "manta: %s\n", status.message().c_str());
+  return 1;
+}
+
+// ---- status ----
+
+int ShowStatus(const Options& options) {
   std::vector<std::string> addresses = manta::node::FindClusters();
-  if (!address.empty()) addresses = {address};
+  if (!options.address.empty()) addresses = {options.address};
   std::vector<manta::node::NodeStatus> nodes;
   std::string trouble;
   for (const std::string& one : addresses) {
-    manta::Result<manta::wire::StatusReply> reply = manta::node::AskStatus(one);
+    Result<manta::wire::StatusReply> reply = manta::node::AskStatus(one);
     if (reply.ok()) {
       nodes.push_back({one, std::move(*reply)});
     } else {
@@ -27,26 +89,382 @@ int ShowStatus(const std::string& address, bool json) {
   if (nodes.empty()) {
     if (trouble.empty()) {
       std::fprintf(stderr,
-                   "manta: no cluster of user %u runs on this machine; one starts with manta::Init() or `mantad`\n",
+                   "manta: no cluster of user %u runs on this machine; one starts with manta::Init(), `manta start "
+                   "--head` or `mantad`\n",
                    getuid());
     }
     return 1;
   }
-  const std::string text = json ? manta::node::StatusJson(nodes) : manta::node::StatusTable(nodes);
+  const std::string text = options.json ? manta::node::StatusJson(nodes) : manta::node::StatusTable(nodes);
   std::fputs(text.c_str(), stdout);
   return 0;
+}
+
+// ---- the head of a running cluster ----
+
+Result<std::unique_ptr<HeadTool>> Head(const Options& options) {
+  std::string address = options.address;
+  if (address.empty()) {
+    const Result<LocalCluster> local = LocalCluster::Read(options.folder);
+    if (!local.ok()) {
+      return Status(Code::kNotFound, Cat("no cluster was started from ", options.folder,
+                                         "; `manta start --head` starts one, --address names another's head"));
+    }
+    address = local.value().head;
+  }
+  Result<std::shared_ptr<Secrets>> secrets = Secrets::Open(options.folder);
+  if (!secrets.ok()) return secrets.status();
+  return HeadTool::Connect(address, std::move(*secrets), kAnswerUs);
+}
+
+int ShowNodes(const Options& options) {
+  const Result<std::unique_ptr<HeadTool>> head = Head(options);
+  if (!head.ok()) return Complain(head.status());
+  const Result<std::vector<manta::wire::NodeFacts>> nodes = head.value()->Nodes(options.all, kAnswerUs);
+  if (!nodes.ok()) return Complain(nodes.status());
+  const std::string text =
+      options.json ? manta::node::NodesJson(nodes.value()) : manta::node::NodesTable(nodes.value());
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+int Drain(const Options& options) {
+  const Result<std::unique_ptr<HeadTool>> head = Head(options);
+  if (!head.ok()) return Complain(head.status());
+  const Status status = head.value()->Drain(options.node, static_cast<std::int64_t>(options.timeout * 1e6));
+  if (!status.ok()) return Complain(status);
+  std::printf("node %s has left\n", options.node.c_str());
+  return 0;
+}
+
+int ShowToken(const Options& options) {
+  Result<std::shared_ptr<Secrets>> secrets = Secrets::Open(options.folder);
+  if (!secrets.ok()) return Complain(secrets.status());
+  if (options.rotate) {
+    constexpr std::int64_t kGraceSeconds = 60;
+    if (const Status status = (*secrets)->RotateToken(kGraceSeconds); !status.ok()) return Complain(status);
+    std::printf("the cluster has a new token; the old one is accepted for %d s more\n",
+                static_cast<int>(kGraceSeconds));
+    return 0;
+  }
+  const Result<LocalCluster> local = LocalCluster::Read(options.folder);
+  if (!local.ok()) return Complain(local.status());
+  if (!local.value().tls) {
+    std::fprintf(stderr,
+                 "manta: the cluster at %s is on this machine only, and whoever may read %s may join it with `manta "
+                 "start --join %s`; to let other machines in, start the head with --listen and an address of the "
+                 "network\n",
+                 local.value().head.c_str(), options.folder.c_str(), local.value().head.c_str());
+    return 1;
+  }
+  const Result<std::string> token =
+      manta::wire::MakeJoinToken(**secrets, local.value().head, static_cast<std::int64_t>(options.valid));
+  if (!token.ok()) return Complain(token.status());
+  std::printf("%s\n", token.value().c_str());
+  return 0;
+}
+
+// ---- starting and stopping ----
+
+std::vector<std::string> NodeWords(const Options& options) {
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  };
+  add("--cpus", options.cpus);
+  add("--gpus", options.gpus);
+  add("--store-bytes", options.store_bytes);
+  for (const std::string& one : options.resources) add("--resource", one);
+  for (const std::string& one : options.labels) add("--label", one);
+  return words;
+}
+
+void SayHowToJoin(const Options& options, const LocalCluster& cluster) {
+  std::printf("the head listens at %s%s\n", cluster.head.c_str(), cluster.tls ? " (TLS)" : "");
+  for (const LocalProcess& node : cluster.nodes) {
+    std::printf("node %s (pid %d): MANTA_ADDRESS=%s\n", node.name.c_str(), node.pid, node.address.c_str());
+  }
+  if (!cluster.tls) {
+    std::printf("another node on this machine: manta start --join %s\n", cluster.head.c_str());
+    return;
+  }
+  Result<std::shared_ptr<Secrets>> secrets = Secrets::Open(options.folder);
+  if (!secrets.ok()) return;
+  const Result<std::string> token =
+      manta::wire::MakeJoinToken(**secrets, cluster.head, static_cast<std::int64_t>(options.valid));
+  if (token.ok()) {
+    std::printf("another machine, once (`manta token` makes more): manta start --join %s --token %s\n",
+                cluster.head.c_str(), token.value().c_str());
+  }
+}
+
+int StartHead(const Options& options) {
+  LocalCluster cluster;
+  if (Result<LocalCluster> before = LocalCluster::Read(options.folder); before.ok()) {
+    std::erase_if(before->nodes, [](const LocalProcess& node) { return !node.Alive(); });
+    if (before->control.Alive()) {
+      return Complain(Status(Code::kInvalid, Cat("the head of a cluster runs here already, at ", before->head,
+                                                 "; `manta stop` stops it")));
+    }
+    // The head has died under its nodes: it comes back where they look for it.
+    if (!before->nodes.empty()) cluster = std::move(*before);
+  }
+  manta::node::HeadOptions head;
+  head.folder = options.folder;
+  if (!options.listen.empty()) head.listen = options.listen;
+  if (!cluster.head.empty()) head.listen = cluster.head;
+  head.tls = options.tls || cluster.tls;
+  for (const std::string& one : options.redis) head.words.insert(head.words.end(), {"--redis", one});
+  if (!options.redis_password_file.empty()) {
+    head.words.insert(head.words.end(), {"--redis-password-file", options.redis_password_file});
+  }
+  const Result<manta::node::StartedHead> started = manta::node::StartHead(head);
+  if (!started.ok()) return Complain(started.status());
+  const bool back = !cluster.nodes.empty();
+  cluster.head = started.value().address;
+  cluster.tls = started.value().tls;
+  cluster.control = started.value().process;
+  if (!back) {
+    manta::node::NodeOptions node{options.folder, cluster.head,       options.name, "",
+                                  cluster.tls,    NodeWords(options), false};
+    Result<std::vector<LocalProcess>> nodes = manta::node::StartNodes({node});
+    if (!nodes.ok()) {
+      manta::node::StopProcess(cluster.control, kAnswerUs);
+      return Complain(nodes.status());
+    }
+    cluster.nodes = std::move(*nodes);
+  }
+  if (const Status status = cluster.Write(options.folder); !status.ok()) return Complain(status);
+  SayHowToJoin(options, cluster);
+  return 0;
+}
+
+// From a file, standard input ("-"), the environment, or the command line (which others can see).
+Result<std::string> JoinTokenOf(const Options& options) {
+  std::string token = options.token;
+  if (!options.token_file.empty()) {
+    std::ifstream file(options.token_file == "-" ? "/dev/stdin" : options.token_file);
+    if (!std::getline(file, token)) return Status(Code::kInvalid, Cat("no token in ", options.token_file));
+  } else if (const char* from = std::getenv("MANTA_JOIN_TOKEN"); token.empty() && from != nullptr) {
+    token = from;
+  }
+  return token;
+}
+
+int StartNode(const Options& options) {
+  const Result<std::string> token = JoinTokenOf(options);
+  if (!token.ok()) return Complain(token.status());
+  if (!token.value().empty() && !Secrets::Open(options.folder).ok()) {
+    const Status joined = manta::wire::Join(token.value(), options.folder, {});
+    if (!joined.ok()) return Complain(joined);
+  }
+  const bool tls = options.tls || !manta::node::IsLoopback(options.join);
+  if (!Secrets::Open(options.folder).ok()) {
+    return Complain(Status(Code::kInvalid, Cat("this machine does not belong to the cluster at ", options.join,
+                                               " yet: get a join token from its head with `manta token`, and give it "
+                                               "with --token-file")));
+  }
+  manta::node::NodeOptions node{options.folder,     options.join, options.name, options.listen, tls,
+                                NodeWords(options), false};
+  Result<std::vector<LocalProcess>> nodes = manta::node::StartNodes({node});
+  if (!nodes.ok()) return Complain(nodes.status());
+  LocalCluster cluster;
+  if (Result<LocalCluster> before = LocalCluster::Read(options.folder); before.ok() && before->head == options.join) {
+    cluster = std::move(*before);
+    std::erase_if(cluster.nodes, [](const LocalProcess& one) { return !one.Alive(); });
+  }
+  cluster.head = options.join;
+  cluster.tls = tls;
+  cluster.nodes.push_back(nodes->front());
+  if (const Status status = cluster.Write(options.folder); !status.ok()) return Complain(status);
+  std::printf("this node (pid %d) has joined the cluster at %s: MANTA_ADDRESS=%s\n", nodes->front().pid,
+              options.join.c_str(), nodes->front().address.c_str());
+  return 0;
+}
+
+int Start(const Options& options) {
+  if (options.head == !options.join.empty()) {
+    return Complain(Status(Code::kInvalid, "say --head, or --join ADDRESS of a head"));
+  }
+  if (options.name.find_first_of(" \t\n") != std::string::npos) {
+    return Complain(Status(Code::kInvalid, Cat("'", options.name, "' is no name of a node: it has spaces")));
+  }
+  return options.head ? StartHead(options) : StartNode(options);
+}
+
+int Stop(const Options& options) {
+  if (const Status status = manta::node::StopLocal(options.folder); !status.ok()) {
+    return Complain(status.code() == Code::kNotFound
+                        ? Status(Code::kNotFound, Cat("nothing was started from ", options.folder))
+                        : status);
+  }
+  std::printf("stopped\n");
+  return 0;
+}
+
+// ---- a cluster on this machine ----
+
+// Until Ctrl-C. A head that dies comes back; a node that dies is told of.
+void Supervise(const manta::node::HeadOptions& head, LocalCluster& cluster) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, number);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  for (;;) {
+    int status = 0;
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid != cluster.control.pid) {
+        const auto it = std::find_if(cluster.nodes.begin(), cluster.nodes.end(),
+                                     [&](const LocalProcess& node) { return node.pid == pid; });
+        if (it == cluster.nodes.end()) continue;
+        std::fprintf(stderr, "manta: node %s (pid %d) has ended\n", it->name.c_str(), pid);
+        cluster.nodes.erase(it);
+        if (cluster.nodes.empty()) return;
+        continue;
+      }
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;  // it was told to
+      std::fprintf(stderr, "manta: the head (pid %d) has died; starting it again\n", pid);
+      manta::node::HeadOptions again = head;
+      again.listen = cluster.head;
+      const Result<manta::node::StartedHead> started = manta::node::StartHead(again);
+      if (!started.ok()) {
+        Complain(started.status());
+        return;
+      }
+      cluster.control = started.value().process;
+    }
+    int number = 0;
+    if (sigwait(&signals, &number) == 0 && number != SIGCHLD) return;
+  }
+}
+
+int RunCluster(const Options& options) {
+  if (const Result<LocalCluster> before = LocalCluster::Read(options.folder);
+      before.ok() && (before.value().control.Alive() || !before.value().LivingNode().empty())) {
+    return Complain(Status(
+        Code::kInvalid, Cat("a cluster runs from ", options.folder, " already, with its head at ", before.value().head,
+                            "; `manta stop` stops it, --secrets names another "
+                            "folder")));
+  }
+  manta::node::HeadOptions head;
+  head.folder = options.folder;
+  head.listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
+  head.attached = !options.background;
+  const Result<manta::node::StartedHead> started = manta::node::StartHead(head);
+  if (!started.ok()) return Complain(started.status());
+  LocalCluster cluster;
+  cluster.head = started.value().address;
+  cluster.tls = started.value().tls;
+  cluster.control = started.value().process;
+  std::vector<manta::node::NodeOptions> nodes;
+  const std::uint64_t share = manta::store::AvailableMemory() / 10 * 4 / static_cast<std::uint64_t>(options.count);
+  for (int i = 1; i <= options.count; ++i) {
+    manta::node::NodeOptions node{options.folder, cluster.head, Cat("n", i), "", cluster.tls, {}, head.attached};
+    node.words = {
+        "--cpus", Cat(options.cpus_per_node), "--store-bytes",
+        options.store_bytes.empty() ? std::to_string(std::max<std::uint64_t>(share, 64U << 20)) : options.store_bytes};
+    for (const std::string& one : options.resources) node.words.insert(node.words.end(), {"--resource", one});
+    nodes.push_back(std::move(node));
+  }
+  Result<std::vector<LocalProcess>> up = manta::node::StartNodes(nodes);
+  if (!up.ok()) {
+    manta::node::StopProcess(cluster.control, kAnswerUs);
+    return Complain(up.status());
+  }
+  cluster.nodes = std::move(*up);
+  if (const Status status = cluster.Write(options.folder); !status.ok()) return Complain(status);
+  std::printf("the head listens at %s\n", cluster.head.c_str());
+  for (const LocalProcess& node : cluster.nodes) {
+    std::printf("node %s (pid %d): MANTA_ADDRESS=%s\n", node.name.c_str(), node.pid, node.address.c_str());
+  }
+  if (options.background) {
+    std::printf("`manta stop` stops it\n");
+    return 0;
+  }
+  std::printf("Ctrl-C stops it\n");
+  std::fflush(stdout);
+  Supervise(head, cluster);
+  // Not StopLocal: processes may have come back under other numbers than are written down.
+  for (const LocalProcess& node : cluster.nodes) {
+    if (node.Alive()) kill(node.pid, SIGTERM);
+  }
+  for (const LocalProcess& node : cluster.nodes) manta::node::StopProcess(node, kAnswerUs);
+  manta::node::StopProcess(cluster.control, kAnswerUs);
+  LocalCluster::Remove(options.folder);
+  return 0;
+}
+
+void AddNodeOptions(CLI::App& app, Options& options) {
+  app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
+  app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  Options options;
+  options.folder = Secrets::DefaultFolder();
   CLI::App app("Manta's command line.");
   app.require_subcommand(1);
-  std::string address;
-  bool json = false;
+  app.fallthrough();
+  app.add_option("--secrets", options.folder, "folder of the cluster's token, state and logs (default ~/.manta)");
+
+  CLI::App* start = app.add_subcommand("start", "starts the head of a cluster, or a node that joins one");
+  start->add_flag("--head", options.head, "a new cluster, with its first node on this machine");
+  start->add_option("--join", options.join, "the address of a head: this machine becomes a node of its cluster");
+  start->add_option("--token", options.token,
+                    "the join token that the head printed (others on this machine can see it here)");
+  start->add_option("--token-file", options.token_file, "a file with it, or - for standard input");
+  start->add_option("--listen", options.listen,
+                    "host:port; beyond this machine everything is encrypted (default 127.0.0.1:6400 for the head)");
+  start->add_flag("--tls", options.tls, "encrypt on this machine, too");
+  start->add_option("--name", options.name, "of the node (default n and its number)");
+  start->add_option("--cpus", options.cpus, "CPUs to share out (default: all)");
+  start->add_option("--gpus", options.gpus, "GPUs to share out");
+  start->add_option("--label", options.labels, "KEY=VALUE that tasks can ask for; repeat for more");
+  start->add_option("--redis", options.redis, "keep the head's tables in Redis 7: unix:/path or host:port; repeat");
+  start->add_option("--redis-password-file", options.redis_password_file, "its password; mode 0600");
+  start->add_option("--valid", options.valid, "seconds for which the printed join token is good")
+      ->capture_default_str();
+  AddNodeOptions(*start, options);
+
+  CLI::App* stop = app.add_subcommand("stop", "stops what was started here; on the head, the whole cluster");
+
   CLI::App* status = app.add_subcommand("status", "nodes, resources in use, tasks and memory of live local clusters");
-  status->add_option("--address", address, "of one node, as '@manta-1000-4711'");
-  status->add_flag("--json", json, "for programs");
+  status->add_option("--address", options.address, "of one node, as '@manta-1000-4711'");
+  status->add_flag("--json", options.json, "for programs");
+
+  CLI::App* nodes = app.add_subcommand("nodes", "the nodes of the cluster");
+  nodes->add_option("--address", options.address, "of its head (default: as it was started here)");
+  nodes->add_flag("--all", options.all, "also those that left or died");
+  nodes->add_flag("--json", options.json, "for programs");
+
+  CLI::App* drain =
+      app.add_subcommand("drain", "lets a node finish, gives it nothing new, and waits until it has left");
+  drain->add_option("node", options.node, "its name or number")->required();
+  drain->add_option("--address", options.address, "of the head (default: as it was started here)");
+  drain->add_option("--timeout", options.timeout, "seconds")->capture_default_str();
+
+  CLI::App* token = app.add_subcommand("token", "prints a join token, good once");
+  token->add_flag("--rotate", options.rotate, "instead: a new cluster token");
+  token->add_option("--valid", options.valid, "seconds for which it is good")->capture_default_str();
+
+  CLI::App* cluster = app.add_subcommand("cluster", "a cluster of several nodes on this machine, until Ctrl-C");
+  cluster->add_option("--nodes", options.count, "how many")->check(CLI::Range(1, 1000))->capture_default_str();
+  cluster->add_option("--cpus-per-node", options.cpus_per_node, "CPUs of each")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  cluster->add_flag("--background", options.background, "return when it is up; `manta stop` stops it");
+  cluster->add_option("--listen", options.listen, "of the head (default: any free port)");
+  AddNodeOptions(*cluster, options);
+
   CLI11_PARSE(app, argc, argv);
-  return ShowStatus(address, json);
+  if (options.folder.empty()) return Complain(Status(Code::kInvalid, "there is no HOME: say --secrets FOLDER"));
+  if (start->parsed()) return Start(options);
+  if (stop->parsed()) return Stop(options);
+  if (nodes->parsed()) return ShowNodes(options);
+  if (drain->parsed()) return Drain(options);
+  if (token->parsed()) return ShowToken(options);
+  if (cluster->parsed()) return RunCluster(options);
+  return ShowStatus(options);
 }

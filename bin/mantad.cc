@@ -1,5 +1,5 @@
-// mantad, the daemon of one node. Started by a driver for itself alone (--private-fd), or by hand for
-// several drivers to join.
+// mantad, the daemon of one node. Started by a driver for itself alone (--private-fd), by hand for several drivers to
+// join, or as a node of a cluster (--head-address; `manta start` does that).
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -20,11 +20,14 @@
 
 namespace {
 
+constexpr int kFenced = 3;  // exit status: the node was cut off from its cluster
+
 struct Options {
   manta::node::Config config;
   double cpus = -1;
   double gpus = 0;
   std::vector<std::string> resources;
+  std::vector<std::string> labels;
   int ready_fd = -1;
 };
 
@@ -66,6 +69,16 @@ std::string SetResources(Options& options) {
       return "--resource " + entry + ": the amount must be a number, zero or more";
     }
     total.Set(entry.substr(0, equals), Units(amount));
+  }
+  return {};
+}
+
+// Empty, or what is wrong.
+std::string SetLabels(Options& options) {
+  for (const std::string& entry : options.labels) {
+    const std::size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string::npos) return "--label " + entry + ": give KEY=VALUE";
+    options.config.labels[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   return {};
 }
@@ -127,7 +140,7 @@ int Run(Options options) {
     if (options.ready_fd > 2) close(options.ready_fd);
   }
   daemon.Run();
-  return 0;
+  return daemon.fenced().empty() ? 0 : kFenced;
 }
 
 }  // namespace
@@ -138,7 +151,17 @@ int main(int argc, char** argv) {
   app.add_option("--private-fd", options.config.private_fd, "the connection of the one driver to live for");
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   app.add_option("--address", options.config.address, "where to listen: '@' and a name (default @manta-<uid>-<pid>)");
-  app.add_option("--node", options.config.node, "the node's name")->capture_default_str();
+  const CLI::Option* name =
+      app.add_option("--node,--name", options.config.node, "the node's name (in a cluster by default n and its number)")
+          ->capture_default_str();
+  manta::node::ClusterConfig& cluster = options.config.cluster;
+  app.add_option("--head-address", cluster.head, "join the cluster whose head listens at this host:port");
+  app.add_option("--secrets", cluster.secrets, "folder of the cluster's token and certificates (default ~/.manta)");
+  app.add_option("--listen", cluster.listen, "where other nodes reach this one (port 0: any free one)")
+      ->capture_default_str();
+  app.add_flag("--tls", cluster.tls, "encrypt: needed to listen beyond this machine");
+  app.add_option("--label,--labels", options.labels, "KEY=VALUE that tasks can ask for; repeat for more");
+  app.add_option("--machine", cluster.machine, "nodes that say the same share files by path (default: found out)");
   app.add_option("--cpus", options.cpus, "CPUs to share out (default: all)")->check(CLI::Range(0.0, 1e6));
   app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));
   app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
@@ -150,6 +173,11 @@ int main(int argc, char** argv) {
   options.config.store_bytes = 0;
   CLI11_PARSE(app, argc, argv);
   SetDefaults(options);
+  if (!cluster.head.empty() && name->count() == 0) options.config.node.clear();
+  if (const std::string wrong = SetLabels(options); !wrong.empty()) {
+    std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
+    return 2;
+  }
   if (const std::string wrong = SetResources(options); !wrong.empty()) {
     std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
     return 2;

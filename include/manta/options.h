@@ -17,9 +17,12 @@ struct Config {
   std::uint64_t store_bytes = 0;            // 0: 30% of the machine's memory
   std::string spill_folder;                 // empty: the system's folder for temporary files
   std::uint64_t spill_bytes = 0;            // 0: as much as the disk has
-  std::string address;                      // empty: $MANTA_ADDRESS, else a private cluster; "auto": the live local one
-  std::string space = "default";            // namespace of actor names
-  bool show_output = true;                  // print what workers print
+  // Empty: $MANTA_ADDRESS, else the cluster that `manta start` started on this machine, else (and if any of the above
+  // is set) a private one. "auto": the live local one. "private": a private one, whatever runs here. Else of a node
+  // ("@manta-1000-4711") or of the head of a cluster that has a node on this machine ("10.0.0.7:6400").
+  std::string address;
+  std::string space = "default";  // namespace of actor names
+  bool show_output = true;        // print what workers print
 };
 
 // Set through Task(f).SetName(…) and so on.

@@ -20,6 +20,8 @@
 #include "base/program.h"
 #include "manta/manta.h"
 #include "owner/owner.h"
+#include "wire/local_cluster.h"
+#include "wire/secrets.h"
 #include "worker/stack.h"
 #include "worker/start_hook.h"
 #include "worker/worker.h"
@@ -152,7 +154,36 @@ std::vector<std::string> LocalClusters() {
   return found;
 }
 
+// Of the node on this machine that belongs to a cluster which `manta start` or `manta cluster` started here; with
+// `head` only if that is its head's address. Empty: there is none that lives.
+std::string LocalNode(const std::string& head) {
+  const char* const named = std::getenv("MANTA_SECRETS");
+  const Result<wire::LocalCluster> cluster =
+      wire::LocalCluster::Read(named != nullptr ? std::string(named) : wire::Secrets::DefaultFolder());
+  if (!cluster.ok() || (!head.empty() && cluster.value().head != head)) return {};
+  return cluster.value().LivingNode();
+}
+
+// Where Init shall connect to; empty: it starts a cluster of its own.
+std::string FindAddress(const Config& config) {
+  if (!config.address.empty()) return config.address;
+  if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr && *from != '\0') return from;
+  // Who says how large its cluster is to be means its own.
+  const bool own = config.cpus > 0 || config.gpus > 0 || !config.resources.empty() || config.store_bytes > 0;
+  return own ? std::string() : LocalNode("");
+}
+
 Result<base::Fd> Connect(std::string address) {
+  if (address == "auto") {
+    if (const std::string node = LocalNode(""); !node.empty()) address = node;
+  } else if (address.find(':') != std::string::npos && address[0] != '@') {
+    const std::string node = LocalNode(address);
+    if (node.empty()) {
+      return Status(Code::kUnavailable, Cat("Init: no node of the cluster at ", address,
+                                            " runs on this machine; `manta start --join ", address, "` starts one"));
+    }
+    address = node;
+  }
   if (address == "auto") {
     const std::vector<std::string> clusters = LocalClusters();
     if (clusters.size() != 1) {
@@ -200,13 +231,13 @@ std::vector<std::string> OwnArguments() {
 }
 
 Status Start(const Config& config, Driver& driver) {
-  std::string address = config.address;
-  if (address.empty()) {
-    if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr) address = from;
-  }
-  const std::string where = address.empty()
-                                ? std::string()
-                                : Cat(" (at ", address, config.address.empty() ? ", which MANTA_ADDRESS names)" : ")");
+  std::string address = FindAddress(config);
+  if (address == "private") address.clear();
+  const std::string where = address.empty() ? std::string()
+                                            : Cat(" (at ", address,
+                                                  config.address.empty() && std::getenv("MANTA_ADDRESS") != nullptr
+                                                      ? ", which MANTA_ADDRESS names)"
+                                                      : ")");
   Result<base::Fd> socket = address.empty() ? StartDaemon(config, &driver.daemon) : Connect(address);
   if (!socket.ok()) return Status(socket.status().code(), socket.status().message() + where);
   Result<shm::Arena> arena = shm::Arena::Create();

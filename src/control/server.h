@@ -29,6 +29,7 @@ class Server {
 
   // Connected and authenticated.
   Status Add(wire::Stream stream);
+  Status Add(base::Fd socket) { return Add(wire::Stream(std::move(socket))); }
 
   [[nodiscard]] std::size_t peers() const { return peers_.size(); }
   [[nodiscard]] std::uint64_t requests() const { return requests_; }

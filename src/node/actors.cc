@@ -114,7 +114,7 @@ void Actors::Find(Peer& peer, std::uint64_t call, const wire::FindActor& message
 void Actors::WorkerDied(Worker& worker, const Failure& failure) {
   const Id actor = worker.actor;
   const auto it = records_.find(actor);
-  leases_.WorkerDied(worker, failure);
+  leases_.WorkerDied(worker, failure, 0);
   worker.actor = {};
   if (it == records_.end() || it->second.worker != &worker) return;
   it->second.worker = nullptr;

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Daemon>> Daemon::Create(Config config) {
   Result<shm::NodeArea> area = shm::NodeArea::Create(static_cast<std::uint32_t>(std::max(cores, 1L)));
   if (!area.ok()) return area.status();
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(*loop), std::move(*area)));
+  if (Status status = daemon->JoinCluster(); !status.ok()) return status;
   if (Status status = daemon->Listen(); !status.ok()) return status;
   return daemon;
 }
@@ -76,16 +77,8 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
             WorkerPool::Events{
                 [this](Peer& peer, wire::Frame& frame) { OnFrame(peer, frame); },
                 [this](Worker& worker, const Failure& failure) { WorkerDied(worker, failure); },
-                [this](const Id& job, std::vector<wire::LogLine> lines) {
-                  if (const auto it = jobs_.find(job); it != jobs_.end()) {
-                    peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
-                  }
-                },
-                [this](const Id& job) {
-                  const auto it = jobs_.find(job);
-                  const Peer* driver = it == jobs_.end() ? nullptr : peers_.Find(it->second.driver);
-                  return driver == nullptr || driver->connection->outgoing_bytes() < wire::Connection::kMaxOutgoing / 8;
-                },
+                [this](const Id& job, std::vector<wire::LogLine> lines) { SendLines(job, std::move(lines)); },
+                [this](const Id& job) { return ReadyForLines(job); },
                 [this](const Worker& worker) { return IsRunning(worker); },
                 [this](const Worker& worker) {
                   const shm::Doorbell& bell = area_.bell(worker.process());
@@ -101,11 +94,13 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
 
 Daemon::~Daemon() {
   if (listener_.valid()) loop_->Unwatch(listener_.get());
+  loop_->Cancel(drain_timer_);
   // The pool's last words would go to members that are destroyed before it: end it all here.
   std::vector<Id> ids;
   ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const Id& id : ids) pool_.RemoveJob(id);
+  StopSharing();
 }
 
 Status Daemon::Listen() {
@@ -194,7 +189,9 @@ void Daemon::Hello(Peer& peer, wire::Frame& frame) {
   if (const Status status = Join(peer, hello.value(), std::move(frame.fds)); !status.ok()) {
     return Refuse(peer, frame.call, status);
   }
-  wire::Welcome welcome{peer.process, config_.total, config_.store_bytes, config_.node, config_.address};
+  wire::Welcome welcome;
+  welcome.process = peer.process;
+  FillWelcome(&welcome);
   peer.connection->Send(welcome, frame.call, {area_.fd()});
   if (peer.worker != nullptr) pool_.Started(*peer.worker);
   if (peer.role == wire::Role::kDriver) pool_.Prestart(peer.job, std::min(Cpus(config_.total), kPrestart));
@@ -268,10 +265,18 @@ void Daemon::OnClosed(Peer& peer, const Status& why) {
 void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   const ProcessId process = peer.process;
   if (process == kNoProcess) return;
+  if (nodes_ != nullptr) {
+    // Before they hear that it is gone, for which they would free all that was its.
+    for (auto& [node, objects] : directory_.StoredElsewhere(process)) {
+      if (nodes_->Knows(node)) nodes_->Send(node, wire::FarKeep{std::move(objects)});
+    }
+  }
   leases_.OwnerDied(process);
+  if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
   directory_.ProcessDied(process, who);
-  keeper_.ProcessDied(process, [this](const Id& id) { return directory_.Known(id); }, base::NowMicros());
+  keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
+  if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
 }
@@ -289,11 +294,13 @@ void Daemon::EndRound() {
         objects.push_back(ids[i]);
         at.push_back(places[i]);
       }
-      if (!objects.empty()) keeper_.FreeObjects(objects, at, base::NowMicros());
+      if (!objects.empty()) FreeObjects(objects, at);
     });
     again = directory_.HasLettingGo();
   }
+  directory_.Flush();
   leases_.EndRound();
+  if (far_ != nullptr) far_->EndRound();
   const std::int64_t due = keeper_.NextTick();
   if (due != keeper_due_us_ || (due >= 0 && keeper_timer_ == 0)) {
     loop_->Cancel(keeper_timer_);

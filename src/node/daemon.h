@@ -7,9 +7,15 @@
 // One thread, one loop, and no state outside these. A private daemon lives as long as its driver's
 // connection; any other until Shutdown (SIGTERM).
 //
-// A job is a driver and everything started for it. When the driver leaves (Goodbye) or dies, its
-// workers end: those that run something at once, idle ones after they flushed what they printed. What
-// serves a detached actor stays.
+// A node of a cluster (Config::cluster) also has
+//   Cluster     its membership, and links to the other nodes
+//   FarLeases   workers there for owners here, and the other way round
+//   Programs    executables on their way between nodes
+// It numbers its processes under its node's number, and ends all it runs when it is cut off.
+//
+// A job is a driver and everything started for it; on another node than the driver's, what was started there. When the
+// driver leaves (Goodbye) or dies, its workers end: those that run something at once, idle ones after they flushed what
+// they printed. What serves a detached actor stays.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +27,14 @@
 #include "base/fd.h"
 #include "base/loop.h"
 #include "node/actors.h"
+#include "node/cluster.h"
 #include "node/directory.h"
+#include "node/far_leases.h"
+#include "node/far_nodes.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/programs.h"
+#include "node/transfers.h"
 #include "node/worker_pool.h"
 #include "shm/node_area.h"
 #include "store/keeper.h"
@@ -39,6 +50,9 @@ struct Config {
   std::uint64_t spill_limit = ~0ULL;
   int private_fd = -1;      // connection of the one driver this daemon lives for
   WorkerPool::Limits pool;  // `idle` is set from the CPUs
+  ClusterConfig cluster;
+  std::map<std::string, std::string> labels;
+  std::int64_t join_us = 10'000'000;  // for the head to answer
 };
 
 class Daemon {
@@ -56,11 +70,30 @@ class Daemon {
 
   [[nodiscard]] base::Loop& loop() { return *loop_; }
   [[nodiscard]] const std::string& address() const { return config_.address; }
+  // Why the node had to end, cut off from its cluster; empty: nothing of that sort.
+  [[nodiscard]] const std::string& fenced() const { return fenced_; }
+  [[nodiscard]] Cluster* cluster() { return cluster_.get(); }  // nullptr: a node on its own
+
+  // ---- objects of other nodes (far_messages.cc) ----
+
+  // This is the node `nodes.self()` of a cluster: before the first process is welcomed. `nodes` lives until
+  // StopSharing.
+  Status ShareObjects(FarNodes& nodes, TransferOptions options);
+  // `nodes` is no longer used; for the end.
+  void StopSharing();
+  // The kinds of messages between nodes that are about objects, and what they do. A failure ends the connection.
+  [[nodiscard]] static std::vector<wire::Kind> ObjectKinds();
+  Status OnObjectFrame(NodeNumber from, const wire::Frame& frame);
+  void ObjectsNodeDown(NodeNumber node, const std::string& why);
+  // nullptr: the only node.
+  [[nodiscard]] Transfers* transfers() { return transfers_.get(); }
 
  private:
   struct Job {
     Id id;
-    ProcessId driver = kNoProcess;  // kNoProcess: gone, only detached actors are left
+    wire::JobFacts facts;
+    bool far = false;               // the driver is on another node
+    ProcessId driver = kNoProcess;  // kNoProcess: far, or gone and only detached actors are left
     std::uint64_t goodbye = 0;      // call to answer when its workers are gone
     bool ending = false;
     bool leaving_scheduled = false;
@@ -80,12 +113,31 @@ class Daemon {
   void ProcessGone(Peer& peer, const std::string& who);
   void EndRound();
 
+  // membership.cc: as a node of a cluster
+  Status JoinCluster();
+  void NodeChanged(const wire::NodeFacts& node);
+  void Fenced(bool stop, const std::string& why);
+  void Drain();
+  void LeaveWhenDrained();
+  ProcessId StandIn();
+  void StandInGone(ProcessId stand_in);
+  void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
+  void EndFarJob(const Id& id);
+  void SendLines(const Id& job, std::vector<wire::LogLine> lines);
+  [[nodiscard]] bool ReadyForLines(const Id& job) const;
+  void FillWelcome(wire::Welcome* welcome) const;
+
   // messages.cc: what they say
   void Dispatch(Peer& peer, wire::Frame& frame);
   void SegmentRequest(Peer& peer, std::uint64_t call, const wire::SegmentRequest& message);
   void OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message);
   void Restore(Peer& peer, std::uint64_t call, const wire::Restore& message);
+  void Fetch(Peer& peer, std::uint64_t call, const wire::Fetch& message);
+  void FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places);
+  // May somebody still ask for an object whose owner is gone?
+  [[nodiscard]] bool Needed(const Id& id) const { return directory_.Known(id) || (transfers_ && transfers_->Kept(id)); }
   void KillWorker(Peer& peer, const wire::KillWorker& message);
+  void KillWorkerOf(ProcessId owner, const wire::KillWorker& message);
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
 
@@ -111,12 +163,21 @@ class Daemon {
   Directory directory_;
   Actors actors_;
   store::Keeper keeper_;
+  FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
+  std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
+  std::unique_ptr<Transfers> transfers_;
   std::unordered_map<Id, Job> jobs_;
   base::Fd listener_;
   base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out
   bool ending_ = false;
   std::uint64_t private_peer_ = 0;  // its serial
   std::uint64_t finished_ = 0;      // tasks of processes that are gone
+  std::string fenced_;
+  base::Loop::TimerId drain_timer_ = 0;
+  std::unordered_map<ProcessId, std::unique_ptr<std::byte[]>> boards_;  // pin boards of stand-ins
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<FarLeases> far_;
   base::Loop::TimerId keeper_timer_ = 0;
   std::int64_t keeper_due_us_ = -1;
 };

@@ -1,5 +1,7 @@
 #include "node/directory.h"
 
+#include <algorithm>
+
 namespace manta::node {
 
 using rules::Holder;
@@ -17,35 +19,147 @@ void Directory::Publish(Peer& peer, const wire::Publish& message) {
   if (object.owner != peer.process) return;  // another process's: not the sender's to say what it is
   object.outcome = message.outcome;
   object.outcome.ready = true;
-  references_.SetContained(message.object, message.outcome.contained);
+  const wire::Outcome& outcome = message.outcome;
+  references_.SetContained(message.object, outcome.contained);
+  for (std::size_t i = 0; i < std::min(outcome.contained.size(), outcome.contained_owners.size()); ++i) {
+    if (far_.IsFar(outcome.contained_owners[i])) far_.Held(outcome.contained[i], outcome.contained_owners[i]);
+  }
   Tell(message.object, object);
 }
 
 void Directory::Wait(Peer& peer, const wire::WaitObjects& message) {
   for (std::size_t i = 0; i < message.objects.size(); ++i) {
-    const Id& id = message.objects[i];
-    const ProcessId owner = i < message.owners.size() ? message.owners[i] : kNoProcess;
-    const auto it = objects_.find(id);
-    if (it != objects_.end() && it->second.outcome.ready) {
-      peer.connection->Send(wire::ObjectReady{id, it->second.outcome});
-      continue;
-    }
-    if (it == objects_.end() && peers_.Find(owner) == nullptr) {
-      Object lost;
-      lost.waiters.insert(peer.process);
-      Lose(id, lost, "its owner is gone, and nobody else knows it");
-      continue;
-    }
-    Object& object = it == objects_.end() ? Own(id, owner) : it->second;
-    object.waiters.insert(peer.process);
-    waits_[peer.process].insert(id);
+    AddWaiter(message.objects[i], i < message.owners.size() ? message.owners[i] : kNoProcess, peer.process);
   }
+}
+
+void Directory::AddWaiter(const Id& id, ProcessId owner, ProcessId waiter) {
+  const auto it = objects_.find(id);
+  if (it != objects_.end() && it->second.outcome.ready) {
+    if (IsNode(waiter)) {
+      nodes_->Send(NodeOf(waiter), wire::FarObjectReady{id, it->second.outcome});
+    } else {
+      peers_.Send(waiter, wire::ObjectReady{id, it->second.outcome});
+    }
+    return;
+  }
+  if (it == objects_.end()) {
+    const bool far = far_.IsFar(owner) && !IsNode(waiter);
+    const bool known = far ? nodes_->Knows(NodeOf(owner)) : peers_.Find(owner) != nullptr;
+    if (!known) {
+      Object lost;
+      lost.waiters.insert(waiter);
+      const std::string why = far ? Cat("its owner's node ", NodeOf(owner), " is gone")
+                                  : std::string("its owner is gone, and nobody else knows it");
+      return Lose(id, lost, why);
+    }
+    if (far) nodes_->Send(NodeOf(owner), wire::FarWait{{id}, {owner}});
+  }
+  Object& object = it == objects_.end() ? Own(id, owner) : it->second;
+  object.waiters.insert(waiter);
+  waits_[waiter].insert(id);
 }
 
 void Directory::Hold(Peer& peer, const wire::Hold& message) {
   const ProcessId holder = message.holder == kNoProcess ? peer.process : message.holder;
+  if (far_.IsFar(holder)) {
+    if (!nodes_->Knows(NodeOf(holder))) return;
+    for (std::size_t i = 0; i < message.objects.size(); ++i) {
+      const ProcessId owner = i < message.owners.size() ? message.owners[i] : kNoProcess;
+      if (!far_.IsFar(owner)) HoldOne(message.objects[i], AllOf(NodeOf(holder)));
+    }
+    return far_.HandOver(message.objects, message.owners, holder);
+  }
   if (peers_.Find(holder) == nullptr) return;  // it died meanwhile
-  for (const Id& id : message.objects) HoldOne(id, holder);
+  for (std::size_t i = 0; i < message.objects.size(); ++i) {
+    HoldBy(message.objects[i], i < message.owners.size() ? message.owners[i] : kNoProcess, Holder::Process(holder));
+  }
+}
+
+void Directory::HoldBy(const Id& id, ProcessId owner, const Holder& holder) {
+  references_.Hold(id, holder);
+  if (far_.IsFar(owner)) far_.Held(id, owner);
+}
+
+void Directory::HoldFar(Peer& peer, std::uint64_t call) {
+  far_.Barrier([this, process = peer.process, call] { peers_.Send(process, wire::Done{}, call); });
+}
+
+// ---- from other nodes ----
+
+void Directory::FarHold(NodeNumber from, const wire::FarHold& message) {
+  if (IsNode(message.holder)) {
+    // Somebody may speak for a third node that has died meanwhile.
+    if (NodeOf(message.holder) == nodes_->self()) return;
+    if (NodeOf(message.holder) != from && !nodes_->Knows(NodeOf(message.holder))) return;
+    for (const Id& id : message.objects) HoldOne(id, message.holder);
+    return;
+  }
+  for (std::size_t i = 0; i < message.objects.size(); ++i) {
+    const ProcessId owner = i < message.owners.size() ? message.owners[i] : kNoProcess;
+    if (far_.IsFar(owner)) far_.Given(message.objects[i], owner);
+    HoldOne(message.objects[i], message.holder);
+  }
+  // If it died meanwhile, what it was given goes as if it died now.
+  if (peers_.Find(message.holder) == nullptr) gathering_.deaths.push_back(message.holder);
+}
+
+void Directory::FarDrop(NodeNumber from, const wire::FarDrop& message) {
+  const std::size_t count = std::min(message.objects.size(), message.counts.size());
+  for (std::size_t i = 0; i < count; ++i) gathering_.drops[{message.objects[i], AllOf(from)}] += message.counts[i];
+}
+
+void Directory::FarSync(NodeNumber from, const wire::FarSync& message) {
+  nodes_->Send(from, wire::FarSynced{message.sequence});
+}
+
+void Directory::FarWait(NodeNumber from, const wire::FarWait& message) {
+  for (std::size_t i = 0; i < message.objects.size(); ++i) {
+    AddWaiter(message.objects[i], i < message.owners.size() ? message.owners[i] : kNoProcess, AllOf(from));
+  }
+}
+
+void Directory::FarObjectReady(NodeNumber from, const wire::FarObjectReady& message) {
+  const auto it = objects_.find(message.object);
+  if (it == objects_.end() || NodeOf(it->second.owner) != from) return;
+  it->second.outcome = message.outcome;
+  it->second.outcome.ready = true;
+  Tell(message.object, it->second);
+  // Not kept: the home may learn better, and whoever asked knows it now.
+  Disown(message.object, it->second.owner);
+  objects_.erase(it);
+}
+
+void Directory::NodeDown(NodeNumber node, const std::string& why) {
+  std::vector<ProcessId> owners;
+  for (const auto& [owner, ids] : owned_) {
+    if (far_.IsFar(owner) && NodeOf(owner) == node) owners.push_back(owner);
+  }
+  for (const ProcessId owner : owners) {
+    const auto entry = owned_.extract(owner);
+    for (const Id& id : entry.mapped()) {
+      const auto it = objects_.find(id);
+      if (it == objects_.end()) continue;
+      it->second.owner = kNoProcess;
+      Lose(id, it->second, Cat("node ", node, ", where its owner was, is gone: ", why));
+      objects_.erase(it);
+    }
+  }
+  far_.NodeDown(node);
+  ProcessDied(AllOf(node), Cat("node ", node));
+}
+
+std::map<NodeNumber, std::vector<Id>> Directory::StoredElsewhere(ProcessId process) const {
+  std::map<NodeNumber, std::vector<Id>> stored;
+  const auto owned = owned_.find(process);
+  if (owned == owned_.end()) return stored;
+  for (const Id& id : owned->second) {
+    const auto it = objects_.find(id);
+    if (it == objects_.end() || !it->second.outcome.ready || it->second.outcome.place.nowhere()) continue;
+    const NodeNumber node = it->second.outcome.place.node;
+    if (node != nodes_->self()) stored[node].push_back(id);
+  }
+  return stored;
 }
 
 void Directory::Drop(Peer& peer, const wire::Drop& message) {
@@ -98,10 +212,14 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   }
   const std::vector<Id> ids = references_.TakeUnheld();
   if (ids.empty()) return;
+  std::vector<Id> freed;
   std::vector<Place> places;
+  freed.reserve(ids.size());
   places.reserve(ids.size());
   for (const Id& id : ids) {
     const auto it = objects_.find(id);
+    if (far_.Unheld(id)) continue;  // its home frees it; who waits here is still told by the home
+    freed.push_back(id);
     if (it == objects_.end()) {
       places.emplace_back();
       continue;
@@ -111,7 +229,7 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
     Disown(id, it->second.owner);
     objects_.erase(it);
   }
-  unheld(ids, places);
+  unheld(freed, places);
 }
 
 bool Directory::Involved(ProcessId process) const {
@@ -141,7 +259,11 @@ void Directory::Tell(const Id& id, Object& object) {
       it->second.erase(id);
       if (it->second.empty()) waits_.erase(it);
     }
-    peers_.Send(waiter, wire::ObjectReady{id, object.outcome});
+    if (IsNode(waiter)) {
+      nodes_->Send(NodeOf(waiter), wire::FarObjectReady{id, object.outcome});
+    } else {
+      peers_.Send(waiter, wire::ObjectReady{id, object.outcome});
+    }
   }
 }
 

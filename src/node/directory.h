@@ -5,16 +5,23 @@
 // the loop has read everything that was sent before they were (see Order in wire/messages.h). Holds
 // are counted (rules/references.h), so one that comes meanwhile, from the process or on its behalf, is not
 // ended by a Drop that was meant for another.
+//
+// Objects of owners on other nodes are at home there: that node's Directory says what becomes of them and frees
+// them. Here their holders are counted all the same; the first hold and the last drop go to the home
+// (node/far_objects.h), as does the first question. In turn, a process number AllOf(node) stands for another node among
+// the holders and waiters of what is at home here.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "node/far_objects.h"
 #include "node/peers.h"
 #include "rules/references.h"
 #include "types/id.h"
@@ -29,12 +36,29 @@ class Directory {
   using OnUnheld = std::function<void(const std::vector<Id>& ids, const std::vector<Place>& places)>;
 
   explicit Directory(Peers& peers) : peers_(peers) {}
+  // Before anything is known.
+  void SetNodes(FarNodes& nodes) {
+    nodes_ = &nodes;
+    far_.SetNodes(nodes);
+  }
+  void StopSharing() { SetNodes(none_); }
 
   void Expect(Peer& peer, const wire::Expect& message);
   void Publish(Peer& peer, const wire::Publish& message);
   void Wait(Peer& peer, const wire::WaitObjects& message);
   void Hold(Peer& peer, const wire::Hold& message);
   void Drop(Peer& peer, const wire::Drop& message);
+  void HoldFar(Peer& peer, std::uint64_t call);
+
+  // From other nodes.
+  void FarHold(NodeNumber from, const wire::FarHold& message);
+  void FarDrop(NodeNumber from, const wire::FarDrop& message);
+  void FarSync(NodeNumber from, const wire::FarSync& message);
+  void FarSynced(NodeNumber from, const wire::FarSynced& message) { far_.OnSynced(from, message.sequence); }
+  void FarWait(NodeNumber from, const wire::FarWait& message);
+  void FarObjectReady(NodeNumber from, const wire::FarObjectReady& message);
+  // All it held is let go; what is at home there is lost to those who wait for it.
+  void NodeDown(NodeNumber node, const std::string& why);
 
   void HoldOne(const Id& id, ProcessId process);  // once more
   // From now on `container` (an actor) holds these, until Empty.
@@ -42,9 +66,13 @@ class Directory {
   void Empty(const Id& container);
   // The objects it owned and did not publish are lost; what it held is let go.
   void ProcessDied(ProcessId process, const std::string& who);
+  // Of what the process owns, that which others hold and another node's store has; by that node.
+  [[nodiscard]] std::map<NodeNumber, std::vector<Id>> StoredElsewhere(ProcessId process) const;
 
   // Is there something to let go? Then drain the loop between Begin and Apply.
   [[nodiscard]] bool HasLettingGo() const { return !gathering_.empty() || references_.HasSuspects(); }
+  // Sends what concerns other nodes. At the end of a round.
+  void Flush() { far_.Flush(); }
   void BeginLettingGo();
   void ApplyLettingGo(const OnUnheld& unheld);
 
@@ -76,8 +104,13 @@ class Directory {
   void Disown(const Id& id, ProcessId owner);
   void Tell(const Id& id, Object& object);
   void Lose(const Id& id, Object& object, const std::string& why);
+  void HoldBy(const Id& id, ProcessId owner, const rules::Holder& holder);
+  void AddWaiter(const Id& id, ProcessId owner, ProcessId waiter);
 
   Peers& peers_;
+  NoFarNodes none_;
+  FarNodes* nodes_ = &none_;
+  FarObjects far_{none_};
   rules::References references_;
   std::unordered_map<Id, Object> objects_;
   std::unordered_map<ProcessId, std::unordered_set<Id>> owned_;  // entries of objects_, by owner

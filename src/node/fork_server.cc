@@ -24,6 +24,16 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
+// What the dynamic linker says: "prog: error while loading shared libraries: libx.so.1: cannot open shared object
+// file".
+std::string MissingLibrary(const std::string& text) {
+  constexpr std::string_view kMark = "error while loading shared libraries: ";
+  const std::size_t at = text.find(kMark);
+  if (at == std::string::npos || text.find("No such file", at) == std::string::npos) return {};
+  const std::size_t begin = at + kMark.size();
+  return text.substr(begin, text.find(':', begin) - begin);
+}
+
 // In the child, between fork and exec: only what is safe there.
 [[noreturn]] void Execute(pid_t parent, int executable, int directory, int socket, int out, int error, char** arguments,
                           char** environment) {
@@ -152,6 +162,12 @@ void ForkServer::OnDeath() {
   pidfd_.Reset(-1);
   output_->Finish();
   const std::string tail = output_->Tail();
+  if (const std::string library = MissingLibrary(tail); !library.empty()) {
+    const auto callback = events_.died;
+    return callback(
+        Status(Code::kUnavailable, Cat("the shared library ", library, ", which '", path_,
+                                       "' needs, is not on this machine: install it here, or link it statically")));
+  }
   std::string text = Cat("the fork server of '", path_, "' (pid ", pid_, ") ", DescribeExit(status));
   if (!kill_reason_.empty()) text += Cat(" (", kill_reason_, ")");
   text += tail.empty() ? "; it printed nothing" : "; its last lines:\n" + tail;

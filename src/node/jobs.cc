@@ -50,6 +50,18 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   Job& job = jobs_[peer.job];
   job.id = peer.job;
   job.driver = peer.process;
+  if (cluster_ != nullptr) {
+    job.facts.job = peer.job;
+    job.facts.home = cluster_->self().number;
+    job.facts.program = program.path;
+    job.facts.program_hash = hello.program_hash;
+    job.facts.arguments = program.arguments;
+    job.facts.environment = program.environment;
+    char folder[4096];
+    const ssize_t size = readlink(Cat("/proc/", peer.pid, "/cwd").c_str(), folder, sizeof folder);
+    job.facts.directory.assign(folder, size > 0 ? static_cast<std::size_t>(size) : 0);
+    programs_->AddJob(job.facts, program.executable.get());
+  }
   pool_.AddJob(peer.job, std::move(program));
 }
 
@@ -75,10 +87,12 @@ bool Daemon::Kept(const Worker& worker) const {
 }
 
 void Daemon::WorkerDied(Worker& worker, const Failure& failure) {
+  const bool numbered = worker.process() != kNoProcess;
+  const std::uint64_t current = numbered ? area_.bell(worker.process()).current.load(std::memory_order_acquire) : 0;
   // As an owner first: what it asked for must not be granted with what it leaves.
-  if (worker.process() != kNoProcess) ProcessGone(*worker.peer, Cat("worker ", worker.pid));
+  if (numbered) ProcessGone(*worker.peer, Cat("worker ", worker.pid));
   if (worker.actor.empty()) {
-    leases_.WorkerDied(worker, failure);
+    leases_.WorkerDied(worker, failure, current);
   } else {
     actors_.WorkerDied(worker, failure);
   }
@@ -93,6 +107,10 @@ void Daemon::EndJob(Job& job) {
   job.ending = true;
   actors_.JobEnded(job.id, ending_);
   if (job.driver != kNoProcess) leases_.OwnerDied(job.driver);
+  if (far_ != nullptr && !job.far) {
+    if (job.driver != kNoProcess) far_->OwnerDied(job.driver);
+    far_->JobEnded(job.id);
+  }
   for (Worker* worker : pool_.OfJob(job.id)) {
     if (Kept(*worker)) continue;
     if (worker->state == Worker::State::kStarting || IsRunning(*worker)) {
@@ -119,7 +137,7 @@ void Daemon::CheckJob(const Id& id) {
   Job& job = it->second;
   if (!job.ending) {
     // A job whose driver is gone lives as long as its detached actors.
-    if (job.driver == kNoProcess && !actors_.HasDetached(id)) EndJob(job);
+    if (job.driver == kNoProcess && !job.far && !actors_.HasDetached(id)) EndJob(job);
     return;
   }
   if (job.leaving_scheduled) return;
@@ -147,6 +165,7 @@ void Daemon::JobGone(const Id& id) {
   } else {
     job.leaving_scheduled = true;
     pool_.RemoveJob(id);  // whose last lines still go to the driver
+    if (programs_ != nullptr) programs_->RemoveJob(id);
     jobs_.erase(id);
   }
   if (goodbye != 0) peers_.Send(driver, wire::Done{}, goodbye);
@@ -156,6 +175,7 @@ void Daemon::JobGone(const Id& id) {
 void Daemon::Shutdown() {
   if (ending_) return;
   ending_ = true;
+  if (cluster_ != nullptr) cluster_->Farewell(drain_timer_ != 0 ? "it was drained" : "it was stopped");
   if (listener_.valid()) loop_->Unwatch(listener_.get());
   listener_.Reset(-1);
   std::vector<Id> ids;
@@ -175,7 +195,7 @@ void Daemon::Shutdown() {
 void Daemon::StopWhenSent(std::int64_t deadline_us) {
   const bool sent = std::all_of(peers_.all().begin(), peers_.all().end(),
                                 [](const auto& entry) { return entry.second->connection->outgoing_bytes() == 0; });
-  if (sent || base::NowMicros() >= deadline_us) {
+  if ((sent && (cluster_ == nullptr || cluster_->AllSent())) || base::NowMicros() >= deadline_us) {
     loop_->Stop();
     return;
   }

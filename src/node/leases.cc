@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "shm/arena.h"
+#include "wire/crypto.h"
 
 namespace manta::node {
 
@@ -13,6 +14,7 @@ using rules::LeaseQueue;
 
 namespace {
 constexpr std::int64_t kFirstReminderUs = 2'000;
+constexpr std::int64_t kComingUs = 5'000;
 constexpr std::int64_t kLastReminderUs = 100'000;  // a long task is running: it knows
 }  // namespace
 
@@ -67,7 +69,7 @@ void Leases::Return(Peer& peer, const wire::LeaseReturn& message) {
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
   area_.bell(peer.process).flags.fetch_and(~shm::Doorbell::kRevoke);
-  peers_.Send(key.owner, wire::LeaseEnded{key.request});
+  TellEnded(key);
   // The worker first: the end of this lease may be the beginning of another.
   pool_.Release(*worker);
   End(message.lease);
@@ -92,6 +94,94 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
   LeaseActions actions;
   queue_.Unblock(it->first, base::NowMicros(), &actions);
   Perform(actions);
+}
+
+// ---- owners on other nodes ----
+
+Status Leases::RequestFar(const rules::LeaseWant& want, const Id& job) {
+  if (asked_.contains(want.key) || queue_.LeaseOf(want.key).has_value()) {
+    return Status(Code::kCorrupt, Cat("lease request ", want.key.request, " was made twice"));
+  }
+  asked_[want.key] = Ask{job, want.queue, 0, {}, want.need};
+  LeaseActions actions;
+  const Status status = queue_.Add(want, base::NowMicros(), &actions);
+  if (!status.ok()) asked_.erase(want.key);
+  Perform(actions);
+  return status;
+}
+
+void Leases::CancelFar(const LeaseKey& key) {
+  LeaseActions actions;
+  if (queue_.Cancel(key, base::NowMicros(), &actions)) {
+    asked_.erase(key);
+    far_.ended(key);
+    Perform(actions);
+    return;
+  }
+  const std::optional<std::uint64_t> lease = queue_.LeaseOf(key);
+  if (lease.has_value() && !given_[*lease].ready) Revoke(*lease);
+}
+
+void Leases::FarReady(Peer& peer, const wire::FarReady& message) {
+  Worker* worker = peer.worker;
+  if (worker == nullptr || worker->lease != message.lease || message.lease == 0) return;
+  const auto it = given_.find(message.lease);
+  if (it == given_.end() || it->second.pass == 0 || it->second.ready) return;
+  const LeaseKey key = it->second.key;
+  if (!message.failure.ok()) {
+    TellRefused(key, message.failure);
+    pool_.Release(*worker);
+    End(message.lease);
+    return;
+  }
+  it->second.ready = true;
+  it->second.ready_us = base::NowMicros();
+  far_.granted(key, wire::LeaseGranted{key.request, peer.process, worker->pid, message.address, it->second.pass});
+}
+
+void Leases::BreakFar(const LeaseKey& key, const Failure& why) {
+  const std::optional<std::uint64_t> lease = queue_.LeaseOf(key);
+  if (!lease.has_value()) return CancelFar(key);
+  if (Worker* worker = given_[*lease].worker; worker != nullptr) pool_.Kill(*worker, why);
+}
+
+void Leases::KillServing(ProcessId stand_in, const Failure& why) {
+  std::vector<Worker*> workers;
+  for (const auto& [lease, given] : given_) {
+    if (given.key.owner == stand_in && given.worker != nullptr) workers.push_back(given.worker);
+  }
+  for (Worker* worker : workers) pool_.Kill(*worker, why);
+}
+
+bool Leases::TakeOut(const LeaseKey& key) {
+  LeaseActions actions;
+  if (!queue_.Cancel(key, base::NowMicros(), &actions)) return false;
+  asked_.erase(key);
+  Perform(actions);
+  return true;
+}
+
+void Leases::RevokeAll() {
+  std::vector<std::uint64_t> leases;
+  for (const auto& [lease, given] : given_) {
+    if (given.key.owner != kNoProcess) leases.push_back(lease);
+  }
+  for (const std::uint64_t lease : leases) Revoke(lease);
+}
+
+void Leases::TellRefused(const LeaseKey& key, const Failure& why) {
+  if (far_owners_.contains(key.owner)) return far_.refused(key, why);
+  peers_.Send(key.owner, wire::LeaseRefused{key.request, why});
+}
+
+void Leases::TellEnded(const LeaseKey& key) {
+  if (far_owners_.contains(key.owner)) return far_.ended(key);
+  peers_.Send(key.owner, wire::LeaseEnded{key.request});
+}
+
+void Leases::TellLost(const LeaseKey& key, const wire::LeaseLost& lost) {
+  if (far_owners_.contains(key.owner)) return far_.lost(key, lost);
+  peers_.Send(key.owner, lost);
 }
 
 // ---- actors ----
@@ -136,11 +226,11 @@ void Leases::OwnerDied(ProcessId owner) {
   for (const std::uint64_t lease : leases) Revoke(lease);
 }
 
-void Leases::WorkerDied(Worker& worker, const Failure& failure) {
+void Leases::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current) {
   const auto it = given_.find(worker.lease);
   if (it == given_.end()) return;
   const LeaseKey key = it->second.key;
-  if (worker.actor.empty()) peers_.Send(key.owner, wire::LeaseLost{key.request, worker.process(), failure});
+  if (worker.actor.empty()) TellLost(key, wire::LeaseLost{key.request, worker.process(), failure, current});
   const std::uint64_t lease = std::exchange(worker.lease, 0);
   End(lease);
 }
@@ -193,12 +283,13 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   given.acquiring = 0;
   const LeaseKey key = given.key;
   if (worker == nullptr) {
-    peers_.Send(key.owner, wire::LeaseRefused{key.request, ToFailure(why)});
+    TellRefused(key, ToFailure(why));
     End(lease);
     return;
   }
   const Peer* owner = peers_.Find(key.owner);
-  if (owner == nullptr) {
+  const auto far = far_owners_.find(key.owner);
+  if (owner == nullptr && far == far_owners_.end()) {
     pool_.Release(*worker);
     End(lease);
     return;
@@ -206,10 +297,21 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   given.worker = worker;
   worker->lease = lease;
   area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
+  if (far != far_owners_.end()) {
+    wire::FillRandom(std::as_writable_bytes(std::span(&given.pass, 1)));
+    given.pass |= 1;
+    wire::LeaseStart start{lease,           far->second, given.ask.job,   given.ask.need,
+                           given.ask.queue, 0,           given.with_gpus, given.gpus};
+    start.far = true;
+    start.pass = given.pass;
+    start.stored_for = key.owner;
+    worker->peer->connection->Send(start);
+    return;
+  }
   worker->peer->connection->Send(wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue,
                                                   given.ask.lane, given.with_gpus, given.gpus},
                                  0, {owner->arena.get()});
-  owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid});
+  owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid, {}, 0});
 }
 
 void Leases::Revoke(std::uint64_t lease) {
@@ -223,7 +325,7 @@ void Leases::Revoke(std::uint64_t lease) {
   }
   if (it->second.acquiring == 0) return;  // an actor's
   pool_.Cancel(it->second.ask.job, it->second.acquiring);
-  peers_.Send(it->second.key.owner, wire::LeaseEnded{it->second.key.request});
+  TellEnded(it->second.key);
   End(lease);
 }
 
@@ -255,7 +357,11 @@ void Leases::End(std::uint64_t lease) {
 
 bool Leases::IsIdle(std::uint64_t lease) const {
   const auto it = given_.find(lease);
-  return it != given_.end() && it->second.worker != nullptr &&
+  if (it == given_.end()) return false;
+  const Given& given = it->second;
+  // An owner on another node needs a moment to come.
+  if (given.pass != 0 && (!given.ready || base::NowMicros() < given.ready_us + kComingUs)) return false;
+  return it->second.worker != nullptr &&
          area_.bell(it->second.worker->process()).state.load(std::memory_order_acquire) == shm::Doorbell::kIdle;
 }
 
@@ -285,6 +391,15 @@ void Leases::EndRound() {
 ProcessId Leases::OwnerOf(const Worker& worker) const {
   const auto it = given_.find(worker.lease);
   return it == given_.end() ? kNoProcess : it->second.key.owner;
+}
+
+Resources Leases::FreeFor(ProcessId owner, std::uint64_t queue) const {
+  Resources sum = queue_.free();
+  for (const auto& [lease, held] : queue_.leases()) {
+    const bool own = held.want.key.owner == owner && held.want.queue == queue;
+    if (!held.want.actor && !own && IsIdle(lease)) sum.Add(held.held);
+  }
+  return sum;
 }
 
 Resources Leases::InUse() const {

@@ -3,6 +3,9 @@
 //
 // An actor's need goes through the same queue; `actor_granted` says when it has its resources, and
 // from then on the actor is Actors' business.
+//
+// An owner on another node stands in the queue under a process number of this node that is nobody else's. What becomes
+// of its requests is told to FarEvents (node/far_leases.h); its lease is granted when the worker says where it waits.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +30,13 @@ class Leases {
   using OnActorGranted =
       std::function<void(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus)>;
 
+  struct FarEvents {
+    std::function<void(const rules::LeaseKey& key, const wire::LeaseGranted& grant)> granted;
+    std::function<void(const rules::LeaseKey& key, const Failure& why)> refused;
+    std::function<void(const rules::LeaseKey& key)> ended;
+    std::function<void(const rules::LeaseKey& key, const wire::LeaseLost& lost)> lost;
+  };
+
   Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
          const Resources& total);
   ~Leases() {
@@ -44,6 +54,24 @@ class Leases {
   void Return(Peer& peer, const wire::LeaseReturn& message);
   void Blocked(Peer& peer, const wire::Blocked& message);
   void Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& message);
+  void FarReady(Peer& peer, const wire::FarReady& message);
+
+  // For owners on other nodes: `stand_in` is their number here, `owner` their own.
+  void OnFar(FarEvents events) { far_ = std::move(events); }
+  void AddFarOwner(ProcessId stand_in, ProcessId owner) { far_owners_[stand_in] = owner; }
+  void RemoveFarOwner(ProcessId stand_in) { far_owners_.erase(stand_in); }
+  Status RequestFar(const rules::LeaseWant& want, const Id& job);
+  void CancelFar(const rules::LeaseKey& key);
+  // Its worker is killed, so that nothing more happens on the owner's behalf.
+  void BreakFar(const rules::LeaseKey& key, const Failure& why);
+  void KillServing(ProcessId stand_in, const Failure& why);
+
+  // Takes a request that waits out of the queue, to be served elsewhere. False: it does not wait (any more).
+  bool TakeOut(const rules::LeaseKey& key);
+  // Everybody is to return, after the current task; actors stay.
+  void RevokeAll();
+  // What a request for this queue could have at once, idle leases of other queues included.
+  [[nodiscard]] Resources FreeFor(ProcessId owner, std::uint64_t queue) const;
 
   // For actors.
   [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
@@ -53,7 +81,8 @@ class Leases {
 
   // What it asked for is forgotten; who serves it is asked to return.
   void OwnerDied(ProcessId owner);
-  void WorkerDied(Worker& worker, const Failure& failure);
+  // `current`: the call that it was in (Doorbell::current).
+  void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
 
   // At the end of each round of the loop: decides revocations, and sets the clock for the next look.
   void EndRound();
@@ -78,6 +107,9 @@ class Leases {
     bool with_gpus = false;
     std::vector<std::uint32_t> gpus;
     std::uint64_t acquiring = 0;  // ticket of the pool while there is no worker yet
+    std::uint64_t pass = 0;       // of an owner on another node; 0: it is on this one
+    bool ready = false;           // that owner was told, …
+    std::int64_t ready_us = 0;    // … then
     Worker* worker = nullptr;
     std::vector<std::pair<ProcessId, std::uint64_t>> unblocking;  // calls to answer
   };
@@ -91,6 +123,9 @@ class Leases {
   // Takes it out of the books. The worker, if any, is the caller's.
   void End(std::uint64_t lease);
   [[nodiscard]] bool IsIdle(std::uint64_t lease) const;
+  void TellRefused(const rules::LeaseKey& key, const Failure& why);
+  void TellEnded(const rules::LeaseKey& key);
+  void TellLost(const rules::LeaseKey& key, const wire::LeaseLost& lost);
 
   base::Loop& loop_;
   Peers& peers_;
@@ -98,6 +133,8 @@ class Leases {
   shm::NodeArea& area_;
   rules::LeaseQueue queue_;
   OnActorGranted actor_granted_;
+  FarEvents far_;
+  std::unordered_map<ProcessId, ProcessId> far_owners_;  // by their number here
   std::map<rules::LeaseKey, Ask> asked_;
   std::unordered_map<std::uint64_t, Given> given_;
   std::unordered_map<Id, rules::LeaseKey> actor_keys_;  // of actors that wait

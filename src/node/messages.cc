@@ -42,12 +42,22 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
 
     case Kind::kLeaseRequest:
       return On<wire::LeaseRequest>(peer, frame, [&](const auto& message) {
-        if (!JobIsEnding(peer.job)) return leases_.Request(peer, message);
+        if (!JobIsEnding(peer.job)) {
+          return far_ != nullptr ? far_->Request(peer, message) : leases_.Request(peer, message);
+        }
         peer.connection->Send(
             wire::LeaseRefused{message.request, Failure{Code::kUnavailable, "the job has ended", {}, {}}});
       });
     case Kind::kLeaseCancel:
-      return On<wire::LeaseCancel>(peer, frame, [&](const auto& message) { leases_.Cancel(peer, message); });
+      return On<wire::LeaseCancel>(peer, frame, [&](const auto& message) {
+        return far_ != nullptr ? far_->Cancel(peer, message) : leases_.Cancel(peer, message);
+      });
+    case Kind::kLeaseBroken:
+      return On<wire::LeaseBroken>(peer, frame, [&](const auto& message) {
+        if (far_ != nullptr) far_->Broken(peer, message);
+      });
+    case Kind::kFarReady:
+      return On<wire::FarReady>(peer, frame, [&](const auto& message) { leases_.FarReady(peer, message); });
     case Kind::kLeaseReturn:
       return On<wire::LeaseReturn>(peer, frame, [&](const auto& message) { leases_.Return(peer, message); });
     case Kind::kBlocked:
@@ -84,6 +94,15 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kDrop:
       return On<wire::Drop>(peer, frame, [&](const auto& message) { directory_.Drop(peer, message); });
 
+    case Kind::kHoldFar:
+      return directory_.HoldFar(peer, call);
+    case Kind::kFetch:
+      return On<wire::Fetch>(peer, frame, [&](const auto& message) { Fetch(peer, call, message); });
+    case Kind::kFetchAhead:
+      return On<wire::FetchAhead>(peer, frame, [&](const auto& message) {
+        if (transfers_) transfers_->FetchAhead(message);
+      });
+
     case Kind::kSegmentRequest:
       return On<wire::SegmentRequest>(peer, frame, [&](const auto& message) { SegmentRequest(peer, call, message); });
     case Kind::kOpenSegment:
@@ -93,7 +112,7 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kFreeObjects:
       return On<wire::FreeObjects>(peer, frame, [&](wire::FreeObjects message) {
         message.places.resize(message.objects.size());
-        keeper_.FreeObjects(message.objects, message.places, base::NowMicros());
+        FreeObjects(message.objects, message.places);
       });
     case Kind::kSegmentReturn:
       return On<wire::SegmentReturn>(peer, frame, [&](const auto& message) {
@@ -138,13 +157,41 @@ void Daemon::Restore(Peer& peer, std::uint64_t call, const wire::Restore& messag
                   });
 }
 
+void Daemon::Fetch(Peer& peer, std::uint64_t call, const wire::Fetch& message) {
+  const auto reply = [this, call, process = peer.process](const Result<Place>& place) {
+    if (place.ok()) {
+      peers_.Send(process, wire::Fetched{place.value()}, call);
+    } else {
+      peers_.Send(process, wire::Failed{ToFailure(place.status())}, call);
+    }
+  };
+  if (transfers_) return transfers_->Fetch(message.object, message.place, message.owner, reply);
+  reply(Status(Code::kLost, Cat("object ", ToString(message.object), " is on node ", message.place.node,
+                                ", and this is the only one")));
+}
+
+void Daemon::FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places) {
+  if (transfers_) return transfers_->Free(objects, places);
+  keeper_.FreeObjects(objects, places, base::NowMicros());
+}
+
 void Daemon::KillWorker(Peer& peer, const wire::KillWorker& message) {
+  if (far_ != nullptr && NodeOf(message.worker) != cluster_->self().number) {
+    return far_->KillWorker(peer.process, message);
+  }
   Worker* worker = pool_.FindByProcess(message.worker);
   if (worker == nullptr || worker->job != peer.job) return;
   if (worker->actor.empty() && leases_.OwnerOf(*worker) != peer.process) return;  // serves somebody else by now
-  if (!message.stack) return KillInCall(peer.process, message, 0);
+  KillWorkerOf(peer.process, message);
+}
+
+// It is the owner's: serves it, or is an actor of its job.
+void Daemon::KillWorkerOf(ProcessId owner, const wire::KillWorker& message) {
+  const Worker* worker = pool_.FindByProcess(message.worker);
+  if (worker == nullptr) return;
+  if (!message.stack) return KillInCall(owner, message, 0);
   pool_.Signal(*worker, SIGQUIT);
-  loop_->After(kStackUs, [this, owner = peer.process, message] { KillInCall(owner, message, 0); });
+  loop_->After(kStackUs, [this, owner, message] { KillInCall(owner, message, 0); });
 }
 
 // Stops the worker to see whether it still runs the call, so that no other one dies in its place. How long the stop

@@ -22,17 +22,18 @@ void Peers::Remove(Peer& peer) {
   peers_.erase(peer.serial);
 }
 
+ProcessId Peers::Reserve() {
+  if (next_slot_ < kMaxProcesses) return OnNode(node_, next_slot_++);
+  if (free_.empty()) return kNoProcess;
+  // The same slot, told apart by the bits above it. After 2^20 users of a slot they start again.
+  const std::uint32_t local = LocalOf(free_.front()) + kMaxProcesses;
+  free_.pop_front();
+  return OnNode(node_, local);
+}
+
 bool Peers::Number(Peer& peer) {
-  ProcessId process = kNoProcess;
-  if (next_slot_ < kMaxProcesses) {
-    process = next_slot_++;
-  } else if (!free_.empty()) {
-    // The same slot, told apart by the bits above it. After 2^20 users of a slot they start again.
-    process = free_.front() + kMaxProcesses;
-    free_.pop_front();
-  } else {
-    return false;
-  }
+  const ProcessId process = Reserve();
+  if (process == kNoProcess) return false;
   peer.process = process;
   processes_[process] = &peer;
   return true;

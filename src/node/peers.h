@@ -44,8 +44,13 @@ class Peers {
   Result<Peer*> Add(base::Fd socket, OnFrame on_frame, OnClose on_close);
   void Remove(Peer& peer);
 
+  // Of a node of a cluster: numbers of processes begin with it. Before the first is given.
+  void SetNode(NodeNumber node) { node_ = node; }
   // Gives the peer a process number. False: the node is full.
   bool Number(Peer& peer);
+  // A number for somebody who is no peer here; kNoProcess: the node is full.
+  [[nodiscard]] ProcessId Reserve();
+  void Release(ProcessId process) { free_.push_back(process); }
 
   // nullptr: unknown, or gone.
   [[nodiscard]] Peer* Find(ProcessId process) const;
@@ -59,6 +64,7 @@ class Peers {
 
  private:
   base::Loop& loop_;
+  NodeNumber node_ = 0;
   std::uint64_t next_serial_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<ProcessId, Peer*> processes_;

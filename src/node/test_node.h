@@ -106,6 +106,20 @@ class TestClient {
     if (!message.ok()) return std::nullopt;
     return *message;
   }
+  // The answer to this call, whatever it is.
+  std::optional<wire::Frame> AwaitAnswer(std::uint64_t call) {
+    const std::int64_t deadline = base::NowMicros() + kPatienceUs;
+    for (;;) {
+      for (auto it = frames_.begin(); it != frames_.end(); ++it) {
+        if (it->call != call) continue;
+        wire::Frame frame = std::move(*it);
+        frames_.erase(it);
+        return frame;
+      }
+      if (closed || base::NowMicros() > deadline) return std::nullopt;
+      Pump();
+    }
+  }
   bool AwaitClose() {
     const std::int64_t deadline = base::NowMicros() + kPatienceUs;
     while (!closed && base::NowMicros() < deadline) Pump();
@@ -146,14 +160,20 @@ class TestClient {
     return false;
   }
   void Close() { socket_.Reset(-1); }
+  [[nodiscard]] shm::Arena& arena() { return *arena_; }
 
+  std::function<void()> pump;  // instead of one round of this daemon alone
   wire::Welcome welcome;
   bool closed = false;
   std::vector<wire::LogLine> lines;
 
  private:
   void Pump() {
-    daemon_.loop().RunOnce(1000);
+    if (pump) {
+      pump();
+    } else {
+      daemon_.loop().RunOnce(1000);
+    }
     Read();
   }
   void Read() {

@@ -11,12 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "far/link.h"
 #include "manta/options.h"
 #include "owner/entry.h"
 #include "shm/lane.h"
 #include "shm/queue.h"
 #include "types/failure.h"
 #include "types/resources.h"
+#include "wire/dial.h"
 #include "wire/messages.h"
 
 namespace manta::internal {
@@ -36,6 +38,24 @@ namespace manta::owner {
 using internal::ActorEntry;
 using internal::Plan;
 
+// What a lane has in addition when its worker is on another node (far.cc). The lane's memory then is this process's
+// alone: a place to note what the worker says of itself.
+struct FarLane {
+  std::shared_ptr<far::Link> link;   // none until it is connected
+  std::unique_ptr<wire::Dial> dial;  // the far thread's
+  std::uint64_t serial = 0;          // lanes are used again; what comes late for an earlier use is dropped
+  shm::QueueWorker claims;           // on behalf of the worker
+  std::uint32_t sent = 0;            // calls without an answer
+  double call_us = 0;                // how long the worker takes for one; averaged
+  std::int64_t heard_us = 0;         // when it last answered, or was first asked
+  bool took_back = false;            // since then we have asked for what it has not begun
+  bool bye = false;                  // wants no more calls
+  bool closed = false;               // its connection is read to the end
+  bool over = false;                 // the daemon has said so
+  Failure lost;                      // and why, if it did not end well …
+  std::uint64_t died_in = 0;         // … and in which call
+};
+
 // One worker's way to answer, see shm/lane.h. Lanes belong to the owner and are used again.
 struct Lane {
   std::uint32_t index = 0;      // as it stands in claim words
@@ -49,6 +69,7 @@ struct Lane {
   std::uint32_t pid = 0;
   ClassQueue* queue = nullptr;
   shm::LaneReader reader;
+  std::unique_ptr<FarLane> far;
 };
 
 struct ClassQueue {
@@ -62,6 +83,7 @@ struct ClassQueue {
   };
   std::deque<Waiting> backlog;
   std::vector<Lane*> lanes;      // granted
+  std::uint32_t far_lanes = 0;   // of these, to other nodes and connected
   std::uint32_t requests = 0;    // leases asked for and not granted
   std::uint32_t most_lanes = 1;  // more would find no CPU
   Failure refused;               // the daemon said it can never run these

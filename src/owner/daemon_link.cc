@@ -135,6 +135,12 @@ Result<Place> DaemonLink::Restore(const Id& object) {
   return restored->place;
 }
 
+Result<Place> DaemonLink::Fetch(const Id& object, const Place& place, ProcessId owner) {
+  Result<wire::Fetched> fetched = Call<wire::Fetched>(wire::Fetch{object, place, owner});
+  if (!fetched.ok()) return fetched.status();
+  return fetched->place;
+}
+
 void DaemonLink::Free(std::vector<Id> objects, std::vector<Place> places) {
   wire::FreeObjects message;
   message.objects = std::move(objects);

@@ -62,6 +62,7 @@ class DaemonLink final : public store::KeeperLink {
   Result<store::LentSegment> Request(std::uint64_t bytes) override;
   Result<store::OpenedSegment> Open(std::uint32_t segment) override;
   Result<Place> Restore(const Id& object) override;
+  Result<Place> Fetch(const Id& object, const Place& place, ProcessId owner) override;
   void Free(std::vector<Id> objects, std::vector<Place> places) override;
   void Return(std::uint32_t segment) override;
 

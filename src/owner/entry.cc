@@ -38,7 +38,6 @@ Entry* EntryTable::Allocate(const Id& id, Origin origin, std::uint32_t refs, std
   entry->queue = nullptr;
   entry->plan = nullptr;
   entry->extra = nullptr;
-  entry->owner = kNoProcess;
   entry->session = session;
   entry->retries = 0;
   entry->flags = 0;

@@ -61,6 +61,7 @@ struct Entry {
   static constexpr std::uint8_t kCancelled = 8;
   static constexpr std::uint8_t kSharedPlace = 16;  // another process may know where it is stored
   static constexpr std::uint8_t kTimedOut = 32;     // its worker is being killed for that
+  static constexpr std::uint8_t kBegun = 64;        // a far worker said so, of a call that must not run twice
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;
@@ -78,12 +79,14 @@ struct Entry {
     Place place;
     Failure* failure;
   };
-  std::uint64_t spec;      // of the task, in the log; 0: none
-  std::uint64_t position;  // in the queue's ring
+  std::uint64_t spec;  // of the task, in the log; 0: none
+  union {
+    std::uint64_t position;  // of a task, in the queue's ring
+    ProcessId owner;         // of a borrowed object
+  };
   owner::ClassQueue* queue;
   const Plan* plan;
   Extra* extra;
-  ProcessId owner;  // of a borrowed object
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;

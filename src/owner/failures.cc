@@ -5,6 +5,7 @@
 #include "base/program.h"
 #include "owner/named.h"
 #include "owner/owner.h"
+#include "wire/cluster_messages.h"
 
 namespace manta::owner {
 
@@ -142,7 +143,19 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
     }
   }
   std::erase_if(queue.away, [&](const ClassQueue::Away& away) { return away.lane == lane.index; });
-  for (Entry* entry : lost) RetryOrFail(entry, failure, true, false);
+  for (Entry* entry : lost) {
+    // A far worker has many calls at a time. Those that it did not run when it died are not to blame: they had not
+    // begun, or their answers were lost on the way.
+    shm::SpecHeader header;
+    std::memcpy(&header, log_.at(entry->spec), sizeof header);
+    const bool once = (header.flags & shm::SpecHeader::kOnce) != 0;
+    const bool to_blame = lane.far == nullptr || lane.far->died_in == shm::TaskToken(entry->index, entry->generation);
+    if (to_blame || (entry->flags & Entry::kCancelled) != 0 || (once && (entry->flags & Entry::kBegun) != 0)) {
+      RetryOrFail(entry, failure, true, false);
+    } else {
+      Push(entry);
+    }
+  }
   SettleDoomed();
 }
 
@@ -192,6 +205,9 @@ void Owner::Cancel(Entry* entry, bool force) {
       if (index == 0 || index >= lanes_.size() || !lanes_[index]->active) return;
       Lane& lane = *lanes_[index];
       lane.reader.memory().cancel.store(shm::TaskToken(entry->index, entry->generation), std::memory_order_release);
+      if (lane.far != nullptr && lane.far->link != nullptr) {
+        lane.far->link->Send(wire::FarCancel{shm::TaskToken(entry->index, entry->generation)});
+      }
       if (force && entry->queue->actor == nullptr) {
         wire::KillWorker message;
         message.worker = lane.reader.memory().worker.load(std::memory_order_relaxed);

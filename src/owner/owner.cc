@@ -27,6 +27,8 @@ void Owner::BecomeCurrent() {
 
 namespace {
 
+constexpr std::int64_t kOverUs = 10'000'000;  // for a far worker's connection to end after its lease has
+
 const Failure& Gone() {
   static const auto* gone = new Failure{Code::kUnavailable, kGone, {}, {}};
   return *gone;
@@ -57,6 +59,14 @@ Owner::~Owner() {
     background_wake_.notify_all();
   }
   background_.join();
+  if (far_thread_ != nullptr) {
+    for (const std::unique_ptr<Lane>& lane : lanes_) {
+      if (lane == nullptr || lane->far == nullptr) continue;
+      const Lock lock(mutex_);
+      far_thread_->Post([dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});
+    }
+    far_thread_.reset();
+  }
   // Refs may outlive us: what they name is now a failure, or a value that needs nobody. What is done stays as it is,
   // because it is read without a lock; Look refuses what lay in the store.
   const Lock lock(mutex_);
@@ -127,11 +137,28 @@ void Owner::OnLost(const std::string& why) {
 }
 
 // `lost`: how its worker died, if it did.
-void Owner::EndLease(std::uint64_t request, const Failure* lost) {
+void Owner::EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token) {
   const Lock lock(mutex_);
   const auto it = lanes_by_request_.find(request);
   if (it == lanes_by_request_.end()) return;
   Lane& lane = *it->second;
+  if (lane.far != nullptr) lane.far->died_in = token;
+  if (lane.far != nullptr && !lane.far->closed) {
+    // What the worker sent before may still be on its way.
+    lane.far->over = true;
+    if (lost != nullptr) {
+      lane.far->lost = *lost;
+      if (lane.far->link != nullptr) lane.far->link->Close();
+    }
+    if (lane.far->link != nullptr) {
+      lane.far->link->CloseLater(kOverUs);
+      return;
+    }
+  }
+  ReleaseLease(lane, lost);
+}
+
+void Owner::ReleaseLease(Lane& lane, const Failure* lost) {
   ClassQueue& queue = *lane.queue;
   if (lost == nullptr) ReadLane(lane);
   if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
@@ -152,6 +179,7 @@ void Owner::OnMessage(wire::Frame& frame) {
       Lane& lane = *it->second;
       lane.worker = message->worker;
       lane.pid = message->pid;
+      if (!message->address.empty()) StartFar(lane, *message);
       --lane.queue->requests;
       lane.queue->lanes.push_back(&lane);
       AskForWorkers(*lane.queue);  // there may be work for one more
@@ -174,13 +202,13 @@ void Owner::OnMessage(wire::Frame& frame) {
     case Kind::kLeaseEnded: {
       Result<wire::LeaseEnded> message = frame.As<wire::LeaseEnded>();
       if (!message.ok()) return;
-      EndLease(message->request, nullptr);
+      EndLease(message->request, nullptr, 0);
       break;
     }
     case Kind::kLeaseLost: {
       Result<wire::LeaseLost> message = frame.As<wire::LeaseLost>();
       if (!message.ok()) return;
-      EndLease(message->request, &message->failure);
+      EndLease(message->request, &message->failure, message->token);
       break;
     }
     case Kind::kActorState: {

@@ -31,6 +31,7 @@
 #include "shm/node_area.h"
 #include "shm/spec.h"
 #include "store/client.h"
+#include "wire/secrets.h"
 
 namespace manta::owner {
 
@@ -128,6 +129,10 @@ class Owner {
   // ---- failures (failures.cc) ----
   void Cancel(Entry* entry, bool force);
 
+  // The daemon's cluster's secrets, read when first needed; and the thread for connections to other nodes.
+  Result<std::shared_ptr<wire::Secrets>> Secrets();
+  Result<far::Thread*> FarThread();
+
   // ---- actors (actors.cc) ----
   Result<ActorEntry*> CreateActor(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,
                                   const ActorSettings& settings, const std::string& class_name);
@@ -145,7 +150,9 @@ class Owner {
   ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
   void BeginBorrowing();
-  void EndBorrowing();
+  // `answers`: the process that will be answered next. One of another node could let go of what was borrowed
+  // before our holds are known there; then this waits until they are.
+  void EndBorrowing(ProcessId answers = kNoProcess);
   // A value with these inside goes to `receiver`: makes it a holder of each. Before the bytes go.
   void HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver);
   // Delivers a result produced on this very thread (see InPlaceRunner).
@@ -237,7 +244,9 @@ class Owner {
   void PublishLocked(Entry* entry, bool expected, std::string* frames);
   void AnnounceContents(Entry* entry, std::string* frames);
   void SubscribeLocked(Entry* entry, std::string* frames);
-  void QueueHold(const Id& id);
+  void QueueHold(const Id& id, ProcessId owner);
+  [[nodiscard]] ProcessId OwnerOf(const Entry* entry) const;
+  [[nodiscard]] bool IsFar(ProcessId process) const;
   void QueueDrop(const Id& id, std::uint32_t holds);
   void WakeBackground();
   void RestartActor(ActorEntry* actor, const Failure& failure);
@@ -246,7 +255,20 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
-  void EndLease(std::uint64_t request, const Failure* lost);
+  void EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token);
+  void ReleaseLease(Lane& lane, const Failure* lost);
+
+  // Workers on other nodes (far.cc). With the mutex held, but for the handlers, which run on the far thread.
+  void StartFar(Lane& lane, const wire::LeaseGranted& granted);
+  void Feed(Lane& lane);
+  void FeedAll(ClassQueue& queue);
+  void BalanceFar(Lane& lane, std::int64_t now_us);
+  void OnFarConnected(std::uint32_t index, std::uint64_t serial, std::uint64_t pass, Result<wire::Link> link);
+  void OnFarFrame(std::uint32_t index, std::uint64_t serial, wire::Frame& frame);
+  void OnFarClosed(std::uint32_t index, std::uint64_t serial, const Status& why);
+  void OnFarReplies(Lane& lane, std::string_view records);
+  void OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens);
+  Lane* FindFar(std::uint32_t index, std::uint64_t serial);
   void Background();
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
@@ -275,10 +297,12 @@ class Owner {
   std::unordered_map<Id, ActorEntry*> actors_;
   struct HoldOrDrop {
     Id id;
-    std::uint32_t drops = 0;  // 0: a hold
+    std::uint32_t drops = 0;       // 0: a hold
+    ProcessId owner = kNoProcess;  // of what is held; kNoProcess: an actor
   };
   std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
   std::atomic<bool> any_pending_{false};  // for a look without the mutex
+  std::atomic<bool> far_holds_{false};    // of other nodes' objects, since the last HoldFar
   std::vector<Entry*> doomed_;            // their last count went while the mutex was held
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
@@ -292,6 +316,11 @@ class Owner {
   std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
   shm::WakePace woke_;                    // of workers
   std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
+
+  std::mutex far_mutex_;  // guards the next two while they are made
+  std::shared_ptr<wire::Secrets> secrets_;
+  std::unique_ptr<far::Thread> far_thread_;
+  std::uint64_t next_far_ = 1;
 
   std::mutex background_mutex_;
   std::condition_variable background_wake_;

@@ -83,6 +83,11 @@ void Owner::PublishLocked(Entry* entry, bool expected, std::string* frames) {
   if (entry->extra != nullptr) {
     for (Entry* inner : entry->extra->contained) outcome.contained.push_back(inner->id);
     for (ActorEntry* inner : entry->extra->contained_actors) outcome.contained.push_back(inner->id);
+    for (Entry* inner : entry->extra->contained) {
+      outcome.contained_owners.push_back(OwnerOf(inner));
+      if (IsFar(OwnerOf(inner))) far_holds_.store(true, std::memory_order_relaxed);
+    }
+    outcome.contained_owners.resize(outcome.contained.size(), kNoProcess);
   }
   *frames += wire::EncodeFrame(message);
 }
@@ -111,7 +116,7 @@ Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
     borrowing.entries.push_back(entry);
   } else {
     entry->holds = 1;
-    QueueHold(id);
+    QueueHold(id, owner);
   }
   return entry;
 }
@@ -147,7 +152,7 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
       borrowing.actors.push_back(actor);
     } else {
       actor->holds = 1;
-      QueueHold(id);
+      QueueHold(id, kNoProcess);
     }
   }
   return actor;
@@ -155,24 +160,28 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
 
 void Owner::BeginBorrowing() { ThisBorrowing().active = true; }
 
-void Owner::EndBorrowing() {
+void Owner::EndBorrowing(ProcessId answers) {
   Borrowing& borrowing = ThisBorrowing();
   borrowing.active = false;
-  if (borrowing.entries.empty() && borrowing.actors.empty() && !any_pending_.load(std::memory_order_relaxed)) return;
+  const bool far = IsFar(answers);
+  if (borrowing.entries.empty() && borrowing.actors.empty() && !any_pending_.load(std::memory_order_relaxed) &&
+      !(far && far_holds_.load(std::memory_order_relaxed))) {
+    return;
+  }
   std::string frames;
   {
     const Lock lock(mutex_);
     for (Entry* entry : borrowing.entries) {
       if (entry->refs.load(std::memory_order_acquire) > 1 && entry->holds == 0) {
         entry->holds = 1;
-        QueueHold(entry->id);
+        QueueHold(entry->id, OwnerOf(entry));
       }
       Unref(entry);
     }
     for (ActorEntry* actor : borrowing.actors) {
       if (actor->refs.load(std::memory_order_acquire) > 1 && actor->holds == 0) {
         actor->holds = 1;
-        QueueHold(actor->id);
+        QueueHold(actor->id, kNoProcess);
       }
       UnrefActor(actor);
     }
@@ -182,10 +191,12 @@ void Owner::EndBorrowing() {
   borrowing.entries.clear();
   borrowing.actors.clear();
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
+  if (far && far_holds_.exchange(false)) static_cast<void>(link().Call<wire::Done>(wire::HoldFar{}));
 }
 
 void Owner::HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver) {
   std::string frames;
+  bool far = false;
   {
     const Lock lock(mutex_);
     SendQueued(&frames);
@@ -194,12 +205,24 @@ void Owner::HandOver(std::span<Entry* const> entries, std::span<ActorEntry* cons
     for (Entry* entry : entries) {
       AnnounceLocked(entry, &frames);
       message.objects.push_back(entry->id);
+      message.owners.push_back(OwnerOf(entry));
+      far = far || IsFar(message.owners.back());
     }
-    for (ActorEntry* actor : actors) message.objects.push_back(actor->id);
+    for (ActorEntry* actor : actors) {
+      message.objects.push_back(actor->id);
+      message.owners.push_back(kNoProcess);
+    }
     frames += wire::EncodeFrame(message);
   }
   static_cast<void>(link().SendBytes(frames, {}));
+  if (far && IsFar(receiver)) static_cast<void>(link().Call<wire::Done>(wire::HoldFar{}));
 }
+
+ProcessId Owner::OwnerOf(const Entry* entry) const {
+  return entry->origin == Origin::kBorrowed ? entry->owner : self();
+}
+
+bool Owner::IsFar(ProcessId process) const { return process != kNoProcess && NodeOf(process) != NodeOf(self()); }
 
 void Owner::Subscribe(std::span<Entry* const> entries) {
   wire::WaitObjects message;
@@ -244,13 +267,14 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
   SettleDoomed();
 }
 
-void Owner::QueueHold(const Id& id) {
-  pending_.push_back({id, 0});
+void Owner::QueueHold(const Id& id, ProcessId owner) {
+  pending_.push_back({id, 0, owner});
+  if (IsFar(owner)) far_holds_.store(true, std::memory_order_relaxed);
   any_pending_.store(true, std::memory_order_relaxed);
 }
 
 void Owner::QueueDrop(const Id& id, std::uint32_t holds) {
-  pending_.push_back({id, holds});
+  pending_.push_back({id, holds, kNoProcess});
   any_pending_.store(true, std::memory_order_relaxed);
   WakeBackground();
 }
@@ -259,7 +283,10 @@ void Owner::SendQueued(std::string* frames) {
   // Runs of holds and of drops, in the order in which they happened.
   for (std::size_t i = 0; i < pending_.size();) {
     wire::Hold hold;
-    for (; i < pending_.size() && pending_[i].drops == 0; ++i) hold.objects.push_back(pending_[i].id);
+    for (; i < pending_.size() && pending_[i].drops == 0; ++i) {
+      hold.objects.push_back(pending_[i].id);
+      hold.owners.push_back(pending_[i].owner);
+    }
     if (!hold.objects.empty()) *frames += wire::EncodeFrame(hold);
     wire::Drop drop;
     for (; i < pending_.size() && pending_[i].drops > 0; ++i) {

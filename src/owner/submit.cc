@@ -85,7 +85,8 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
     queue->need = plan->need;
     queue->priority = options.priority;
     const Resources& total = setup_.welcome.total;
-    if (!total.Covers(plan->need)) {
+    const bool alone = setup_.welcome.number == 0;  // else another node may have what this one lacks
+    if (alone && !total.Covers(plan->need)) {
       queue->refused = Failure{Code::kInfeasible,
                                Cat("a task asks for ", ToString(plan->need), ", but the cluster has ", ToString(total),
                                    " in all; ask for less, or start Manta with more (Config::cpus, gpus, resources)"),
@@ -93,7 +94,9 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
                                {}};
     }
     std::int64_t most = 64;
-    for (const auto& [name, amount] : plan->need.amounts()) most = std::min(most, total.Get(name) / amount);
+    for (const auto& [name, amount] : plan->need.amounts()) {
+      if (alone) most = std::min(most, total.Get(name) / amount);
+    }
     queue->most_lanes = static_cast<std::uint32_t>(std::max<std::int64_t>(most, 1));
     all_queues_.push_back(queue.get());
   }
@@ -193,6 +196,7 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
 bool Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments) {
   header.entry = entry->index;
   header.generation = entry->generation;
+  if (entry->retries == 0) header.flags |= shm::SpecHeader::kOnce;
   if (arguments.holes.empty()) {
     if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
   } else {
@@ -364,6 +368,7 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     return;
   }
   if (queue.offset == 0) return;
+  if (queue.far_lanes > 0) FeedAll(queue);
   const std::uint64_t waiting = queue.ring.backlog() + queue.backlog.size();
   if (waiting == 0) return;
   const auto lanes = static_cast<std::uint32_t>(queue.lanes.size());
@@ -444,6 +449,11 @@ void Owner::ReleaseLane(Lane* lane) {
   lane->active = false;
   lane->worker = kNoProcess;
   lane->queue = nullptr;
+  if (lane->far != nullptr && lane->far->dial != nullptr) {
+    far_thread_->Post(
+        [dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});  // where it may be destroyed
+  }
+  lane->far = nullptr;
   std::erase(active_lanes_, lane);
   free_lanes_.push_back(lane);
 }
@@ -453,6 +463,11 @@ void Owner::ReleaseLane(Lane* lane) {
 void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   if (queue.offset == 0) return;
   if (!queue.backlog.empty()) Refill(queue);
+  if (queue.far_lanes > 0) {
+    for (Lane* lane : queue.lanes) {
+      if (lane->far != nullptr) BalanceFar(*lane, now_us);
+    }
+  }
   const std::uint64_t head = queue.ring.head();
   if (queue.waiting() == 0 || head != queue.last_head) {
     queue.last_head = head;

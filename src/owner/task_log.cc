@@ -54,4 +54,11 @@ void TaskLog::Close(std::uint32_t segment) {
   unused_.push_back(segment);
 }
 
+void TaskLog::Clear() {
+  for (std::uint32_t i = 1; i < segments_.size(); ++i) {
+    if (segments_[i].bytes > 0) Close(i);
+  }
+  current_ = 0;
+}
+
 }  // namespace manta::owner

@@ -22,6 +22,8 @@ class TaskLog {
   void Keep(std::uint64_t offset) { ++segments_[by_chunk_[offset / shm::kChunkBytes]].live; }
   // One less does.
   void Drop(std::uint64_t offset);
+  // Gives everything back.
+  void Clear();
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) { return arena_.at(offset); }
 

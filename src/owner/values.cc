@@ -107,7 +107,7 @@ Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep) {
     place = entry->place;
   }
   Place moved;
-  Result<store::View> view = store().Open(entry->id, place, &moved);
+  Result<store::View> view = store().Open(entry->id, place, &moved, OwnerOf(entry));
   if (!view.ok()) return view.status();
   if (!(moved == place)) {
     const Lock lock(mutex_);

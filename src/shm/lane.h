@@ -35,7 +35,6 @@ static_assert(sizeof(ReplyHeader) == 24);
 struct Contained {
   Id id;
   ProcessId owner = kNoProcess;  // kNoProcess: an actor
-  std::uint32_t unused = 0;
 };
 
 inline constexpr std::uint64_t kLaneBytes = 256ULL << 10;
@@ -49,7 +48,7 @@ inline constexpr std::uint64_t kLaneRing = kLaneBytes - 512;
 struct LaneMemory {
   alignas(64) std::atomic<std::uint64_t> tail;    // the worker: bytes written, ever
   alignas(64) std::atomic<std::uint64_t> head;    // the owner: bytes read, ever
-  alignas(64) std::atomic<std::uint32_t> worker;  // ProcessId of who serves it
+  alignas(64) std::atomic<std::uint64_t> worker;  // ProcessId of who serves it
   std::atomic<std::uint32_t> asleep;              // that worker sleeps, waiting for this lane's queue
   std::uint32_t index;                            // the owner's number for it, as in claim words
   std::atomic<std::uint64_t> running;             // TaskToken of a timed task while it runs

@@ -23,6 +23,7 @@ struct SpecHeader {
   static constexpr std::uint16_t kVirtual = 8;     // `target` is a virtual method's index, not an offset
   static constexpr std::uint16_t kWhole = 16;      // a vector is one return value
   static constexpr std::uint16_t kNoTarget = 32;   // the trampoline knows what to call
+  static constexpr std::uint16_t kOnce = 64;       // never to be run twice: a far worker says when it begins
 
   std::uint32_t bytes = 0;  // of the whole record; a multiple of 8
   std::uint16_t flags = 0;
@@ -51,7 +52,6 @@ struct StoredItem {
   Id object;
   Place place;
   ProcessId owner = kNoProcess;
-  std::uint32_t unused = 0;
 };
 
 [[nodiscard]] constexpr std::uint64_t ItemWord(ItemKind kind, std::uint64_t length) {

@@ -14,6 +14,7 @@ namespace {
 constexpr int kAllocateAttempts = 1000;  // a loan may be taken back before it is used; each one waits its turn
 constexpr int kOpenAttempts = 64;        // a restored object may be spilled again before it is pinned
 constexpr std::size_t kFreeBatch = 64;
+constexpr std::size_t kMaxCopies = 4096;  // remembered
 
 // Faulting small pages one by one costs 2.7 µs each; in steps a fraction of that. Steps are small where pages
 // are, so that the first put of a process does not pay for megabytes it may never use.
@@ -39,7 +40,7 @@ void Populate(std::byte* base, std::uint64_t from, std::uint64_t to, int how) {
 }  // namespace
 
 StoreClient::StoreClient(KeeperLink& link, ProcessId self, std::byte* pin_board)
-    : link_(link), self_(self), pins_(pin_board) {}
+    : link_(link), self_(self), node_(NodeOf(self)), pins_(pin_board) {}
 
 StoreClient::~StoreClient() = default;
 
@@ -65,8 +66,8 @@ StoreClient::Attempt StoreClient::TryLent(Lent& lent, const Id& object, ProcessI
   }
   RowCopy what;
   what.object = object;
-  what.owner = owner;
-  what.writer = self_;
+  what.owner = LocalOf(owner);
+  what.writer = LocalOf(self_);
   what.offset = block.offset;
   what.length = bytes;
   out->generation = lent.table.Begin(block.row, what);
@@ -156,7 +157,7 @@ Status StoreClient::Adopt(LentSegment lent) {
   }
   std::erase_if(lent_, [&](const std::unique_ptr<Lent>& old) { return old->segment == lent.segment; });
   const std::uint64_t gate = mapped->table.header().gate.load(std::memory_order_acquire) & ~kGateBusy;
-  if (GateProcess(gate) != self_ || gate == kNoGate) return {};  // taken back already: ask again
+  if (GateProcess(gate) != LocalOf(self_) || gate == kNoGate) return {};  // taken back already: ask again
   auto fresh = std::make_unique<Lent>();
   fresh->segment = lent.segment;
   fresh->gate = gate;
@@ -170,7 +171,7 @@ Status StoreClient::Adopt(LentSegment lent) {
 
 Place StoreClient::Seal(Allocation& allocation) {
   allocation.table.Seal(allocation.row, allocation.generation);
-  const Place place{allocation.segment, allocation.row, allocation.generation, allocation.size};
+  const Place place{allocation.segment, allocation.row, allocation.generation, node_, allocation.size};
   allocation = Allocation{};
   return place;
 }
@@ -230,8 +231,26 @@ Status StoreClient::MapForReading(std::uint32_t segment) {
   return {};
 }
 
-Result<View> StoreClient::Open(const Id& object, const Place& place, Place* moved) {
-  Place at = place;
+Result<Place> KeeperLink::Fetch(const Id& object, const Place& place, ProcessId /*owner*/) {
+  return Status(Code::kLost, Cat("object ", ToString(object), " (", Bytes(place.size), ") is on node ", place.node,
+                                 ", which cannot be reached from here"));
+}
+
+Place StoreClient::CopyOf(const Id& object) {
+  const std::lock_guard lock(map_mutex_);
+  const auto found = copies_.find(object);
+  return found == copies_.end() ? Place{} : found->second;
+}
+
+void StoreClient::RememberCopy(const Id& object, const Place& place) {
+  const std::lock_guard lock(map_mutex_);
+  if (copies_.size() >= kMaxCopies) copies_.clear();
+  copies_[object] = place;
+}
+
+Result<View> StoreClient::Open(const Id& object, const Place& place, Place* moved, ProcessId owner) {
+  const bool far = !place.nowhere() && place.node != node_;
+  Place at = far ? CopyOf(object) : place;
   for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
     Result<View> view = Status(Code::kLost, "");
     if (!at.nowhere()) view = TryOpen(object, at);
@@ -240,19 +259,20 @@ Result<View> StoreClient::Open(const Id& object, const Place& place, Place* move
       if (mapped.ok()) continue;
       if (mapped.code() != Code::kLost) return mapped;
     } else if (view.ok()) {
-      if (moved != nullptr) *moved = at;
+      if (moved != nullptr) *moved = far ? place : at;
       return view;
     } else if (view.status().code() != Code::kLost) {
       return view;
     }
     Flush();
-    const Result<Place> restored = link_.Restore(object);
-    if (!restored.ok()) return restored.status();
-    at = restored.value();
+    const Result<Place> found = far ? link_.Fetch(object, place, owner) : link_.Restore(object);
+    if (!found.ok()) return found.status();
+    at = found.value();
+    if (far) RememberCopy(object, at);
   }
   return Status(Code::kOutOfMemory, Cat("cannot read object ", ToString(object), " (", Bytes(place.size),
-                                        "): it was brought back from disk ", kOpenAttempts,
-                                        " times and spilled again each time; raise Config::store_bytes"));
+                                        "): it was brought ", far ? "here" : "back from disk", " ", kOpenAttempts,
+                                        " times and made room for others each time; raise Config::store_bytes"));
 }
 
 void StoreClient::Close(View& view) {
@@ -264,7 +284,7 @@ void StoreClient::Close(View& view) {
 bool StoreClient::FreeHere(const Id& object, const Place& place) {
   const std::lock_guard lock(lent_mutex_);
   Lent* lent = FindLent(place.segment);
-  if (lent == nullptr || place.row >= lent->table.shape().rows || !Enter(*lent)) return false;
+  if (lent == nullptr || place.node != node_ || place.row >= lent->table.shape().rows || !Enter(*lent)) return false;
   const Table& table = lent->table;
   RowCopy row;
   bool freed = false;

@@ -47,6 +47,8 @@ class KeeperLink {
   virtual Result<LentSegment> Request(std::uint64_t bytes) = 0;
   virtual Result<OpenedSegment> Open(std::uint32_t segment) = 0;
   virtual Result<Place> Restore(const Id& object) = 0;
+  // A copy of what is at `place` on another node.
+  virtual Result<Place> Fetch(const Id& object, const Place& place, ProcessId owner);
   virtual void Free(std::vector<Id> objects, std::vector<Place> places) = 0;
   virtual void Return(std::uint32_t segment) = 0;
 };
@@ -87,7 +89,9 @@ class StoreClient {
 
   // Pins the object. If it is not at `place` any more (spilled), the daemon brings it back and `*moved` (may
   // be null) is its new place; otherwise `*moved` is `place`. kLost: nobody has it.
-  Result<View> Open(const Id& object, const Place& place, Place* moved = nullptr);
+  // If it is in another node's store, a copy is fetched first; `*moved` is `place` all the same, since copies come and
+  // go. `owner`: the object's.
+  Result<View> Open(const Id& object, const Place& place, Place* moved = nullptr, ProcessId owner = kNoProcess);
   void Close(View& view);
 
   // Lets go of an object. `shared`: another process may know the Place, or somebody may still read it.
@@ -131,10 +135,13 @@ class StoreClient {
   // Pins and checks. kNotFound: the segment is not mapped; kLost: the object is not there any more.
   Result<View> TryOpen(const Id& object, const Place& place);
   bool FreeHere(const Id& object, const Place& place);
+  Place CopyOf(const Id& object);
+  void RememberCopy(const Id& object, const Place& place);
   void UnmapRetired();
 
   KeeperLink& link_;
   const ProcessId self_;
+  const NodeNumber node_;
   PinBoard pins_;
 
   std::mutex lent_mutex_;
@@ -142,6 +149,7 @@ class StoreClient {
 
   std::mutex map_mutex_;
   std::unordered_map<std::uint32_t, Mapped> maps_;
+  std::unordered_map<Id, Place> copies_;  // of other nodes' objects, as far as remembered: to spare a question
 
   std::mutex free_mutex_;
   std::vector<Id> free_ids_;

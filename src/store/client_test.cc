@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <thread>
 
@@ -163,8 +164,9 @@ TEST(StoreClient, AStaleOrInventedPlaceIsLostAndNotACrash) {
   TestNode node(Small(16 << 20));
   TestProcess process(node, 1);
   Result<Place> place = PutTest(process, 1, 100);
-  for (Place wrong : {Place{place->segment, 1U << 31, 0, 100}, Place{77, 0, 0, 100}, Place{place->segment, 5, 0, 100},
-                      Place{place->segment, place->row, place->generation, 99}}) {
+  for (Place wrong :
+       {Place{place->segment, 1U << 31, 0, 0, 100}, Place{77, 0, 0, 0, 100}, Place{place->segment, 5, 0, 0, 100},
+        Place{place->segment, place->row, place->generation, 0, 99}}) {
     Result<View> view = process.client().Open(TestId(9), wrong);
     ASSERT_FALSE(view.ok());
     EXPECT_EQ(view.status().code(), Code::kLost);
@@ -230,6 +232,51 @@ TEST(StoreClient, ThreadsOfOneProcessShareIt) {
   for (std::thread& thread : threads) thread.join();
   process.client().Flush();
   EXPECT_EQ(node.stats().objects, 0U);
+}
+
+// A process of node 1 to which all of node 2's objects come by a copy.
+class FetchingProcess final : public TestProcess {
+ public:
+  using TestProcess::TestProcess;
+  Result<Place> Fetch(const Id& object, const Place& place, ProcessId owner) override {
+    ++fetches;
+    EXPECT_EQ(place.node, 2U);
+    EXPECT_EQ(owner, OnNode(2, 5));
+    for (const auto& [id, copy] : copies) {
+      if (id == object) return copy;
+    }
+    return Status(Code::kLost, "nobody has it");
+  }
+  std::map<Id, Place> copies;
+  int fetches = 0;
+};
+
+TEST(StoreClient, WhatIsOnAnotherNodeIsFetchedOnceAndReadInPlace) {
+  KeeperConfig config = Small(8 << 20);
+  config.number = 1;
+  TestNode node(config);
+  TestProcess transfers(node, OnNode(1, kCopies));
+  FetchingProcess reader(node, OnNode(1, 3));
+  const Place far{1, 4, 9, 2, 50'000};
+  reader.copies[TestId(1)] = *PutTest(transfers, 1, 50'000);
+  for (int i = 0; i < 3; ++i) {
+    Place moved;
+    Result<View> view = reader.client().Open(TestId(1), far, &moved, OnNode(2, 5));
+    ASSERT_TRUE(view.ok()) << view.status().message();
+    EXPECT_TRUE(Holds(view->data, view->size, 1));
+    EXPECT_EQ(moved, far);  // where it was made stays its place
+    reader.client().Close(*view);
+  }
+  EXPECT_EQ(reader.fetches, 1);
+  // The copy made room for others: a new one is fetched.
+  transfers.client().Free(TestId(1), reader.copies[TestId(1)]);
+  transfers.client().Flush();
+  reader.copies[TestId(1)] = *PutTest(transfers, 1, 50'000);
+  Result<View> view = reader.client().Open(TestId(1), far, nullptr, OnNode(2, 5));
+  ASSERT_TRUE(view.ok()) << view.status().message();
+  reader.client().Close(*view);
+  EXPECT_EQ(reader.fetches, 2);
+  EXPECT_EQ(reader.client().Open(TestId(2), far, nullptr, OnNode(2, 5)).status().code(), Code::kLost);
 }
 
 }  // namespace

@@ -55,10 +55,10 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
   std::vector<Dying> dying;
   for (const auto& [id, segment] : segments_) {
     segment->ForEach([&](const RowCopy& row) {
-      if (row.state == RowState::kWriting && row.writer == process) {
+      if (row.state == RowState::kWriting && row.writer == LocalOf(process)) {
         FreeRow(*segment, row.row, row.generation, RowState::kWriting);
-      } else if (row.state == RowState::kSealed && row.owner == process && !keep(row.object)) {
-        MarkDying(row.object, row.place(id), &dying);
+      } else if (row.state == RowState::kSealed && row.owner == LocalOf(process) && !keep(row.object)) {
+        MarkDying(row.object, row.place(id, config_.number), &dying);
       } else if (row.state == RowState::kDying && left.count(id) != 0 && deferred.count(PinOf(id, row.row)) == 0) {
         dying.push_back(Dying{id, row.row, row.generation});  // it died while freeing that itself
       }
@@ -66,7 +66,7 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
     CacheIfEmpty(*segment, now_us);
   }
   for (auto stored = stored_.begin(); stored != stored_.end();) {
-    if (stored->second.owner == process && !keep(stored->first)) {
+    if (stored->second.owner == LocalOf(process) && !keep(stored->first)) {
       spill_.Drop(stored->second.piece);
       stored = stored_.erase(stored);
     } else {
@@ -154,7 +154,7 @@ bool Keeper::Serve(Waiter& waiter, std::int64_t now_us) {
   Place place;
   for (const auto& [id, segment] : segments_) {
     segment->ForEach([&, segment_id = id](const RowCopy& row) {
-      if (row.state == RowState::kSealed && row.object == waiter.object) place = row.place(segment_id);
+      if (row.state == RowState::kSealed && row.object == waiter.object) place = row.place(segment_id, config_.number);
     });
     if (!place.nowhere()) break;
   }
@@ -261,6 +261,7 @@ KeeperStats Keeper::stats() const {
   for (const auto& [id, segment] : segments_) {
     segment->ForEach([&](const RowCopy& row) {
       stats.used += row.length;
+      if (row.owner == kCopies) stats.copies += row.length;
       ++stats.objects;
     });
   }

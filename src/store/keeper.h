@@ -8,8 +8,12 @@
 // tables alone, by their writers, without telling the keeper; it scans when it needs to know.
 //
 // When memory is short, in this order: a cached segment that fits; a new one while capacity lasts; dropping
-// cached ones; taking back lent ones that are empty; taking back lent ones with much room; spilling whole
-// segments, those whose newest object is the oldest first, sparing pinned ones; then the request waits.
+// cached ones; taking back lent ones that are empty; evicting copies of other nodes' objects, the oldest first; taking
+// back lent ones with much room; spilling whole segments, those whose newest object is the oldest first, sparing pinned
+// ones; then the request waits.
+//
+// A copy of an object that another node keeps is written and owned by kCopies, a process that never dies: the
+// daemon's own transfers. It is evicted, never spilled, and needs no owner to be freed.
 //
 // Invariants: (1) the bytes of all segments never exceed the capacity.
 //             (2) an object's bytes are neither reused nor given back while a live process pins them.
@@ -39,8 +43,12 @@
 
 namespace manta::store {
 
+// LocalOf of the process that stands for the daemon's transfers.
+inline constexpr std::uint32_t kCopies = 0xffffffffU;
+
 struct KeeperConfig {
   std::string node = "n1";  // for messages
+  NodeNumber number = 0;    // of the node; goes into every Place
   std::uint64_t capacity = 1ULL << 30;
   std::uint64_t segment_bytes = 0;    // 0: a suitable one
   std::string spill_folder;           // empty: no spilling
@@ -58,6 +66,7 @@ struct KeeperStats {
   std::uint64_t spilled = 0;   // bytes on disk
   std::uint64_t spilled_objects = 0;
   std::uint64_t waiting = 0;  // requests
+  std::uint64_t copies = 0;   // bytes of other nodes' objects; part of `used`
   bool huge = false;
 };
 
@@ -78,11 +87,17 @@ class Keeper {
   using LoanReply = std::function<void(Result<Loan>)>;
   using PlaceReply = std::function<void(Result<Place>)>;
   using KeepPredicate = std::function<bool(const Id&)>;
+  using OnEvicted = std::function<void(const std::vector<Id>& objects)>;
 
   explicit Keeper(KeeperConfig config);
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
+
+  // The node's number, if it was not known from the start: before anything is stored.
+  void SetNumber(NodeNumber number) { config_.number = number; }
+  // Told of each copy that made room; called from within any method, and must not call back.
+  void SetOnEvicted(OnEvicted callback) { on_evicted_ = std::move(callback); }
 
   // `pin_board`: Arena::at(shm::kPinBoardOffset) of the process's arena; must stay mapped until ProcessDied.
   void ProcessJoined(ProcessId process, std::byte* pin_board);
@@ -171,12 +186,14 @@ class Keeper {
   void Release(const std::vector<Dying>& dying, std::int64_t now_us);
   void FreeRow(Segment& segment, std::uint32_t row, std::uint32_t generation, RowState from);
   [[nodiscard]] std::unordered_set<Pin> Pins() const;
+  bool EvictCopies(std::int64_t now_us);
   bool SpillOldest(std::int64_t now_us);
   bool Spill(Segment& segment, std::int64_t now_us);
   Result<Place> BringBack(const Id& object, Stored& stored, std::int64_t now_us);  // nowhere: no room now
   bool Reserve(std::uint64_t bytes, std::int64_t now_us, Segment** segment, Block* block, Status* failure);
 
   KeeperConfig config_;
+  OnEvicted on_evicted_;
   SegmentMemory memory_;
   SpillFiles spill_;
   Status spill_failure_;  // of the last attempt

@@ -72,12 +72,42 @@ void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place
     for (const auto& [id, segment] : segments_) {
       segment->ForEach([&](const RowCopy& row) {
         if (row.state == RowState::kSealed && search.count(row.object) != 0)
-          MarkDying(row.object, row.place(id), &dying);
+          MarkDying(row.object, row.place(id, config_.number), &dying);
       });
     }
   }
   Release(dying, now_us);
   ServeWaiting(now_us);
+}
+
+// Frees the copies in the segment whose newest copy is the oldest of all. False: there is none that nobody reads.
+bool Keeper::EvictCopies(std::int64_t now_us) {
+  const std::unordered_set<Pin> pins = Pins();
+  std::uint64_t oldest = ~0ULL;
+  Segment* chosen = nullptr;
+  for (const auto& [id, segment] : segments_) {
+    if (segment->use == Segment::Use::kCached) continue;
+    std::uint64_t newest = 0;
+    bool any = false;
+    segment->ForEach([&](const RowCopy& row) {
+      if (row.owner != kCopies || row.state != RowState::kSealed || pins.contains(PinOf(id, row.row))) return;
+      newest = std::max(newest, row.sealed_us);
+      any = true;
+    });
+    if (!any || newest >= oldest) continue;
+    oldest = newest;
+    chosen = segment.get();
+  }
+  if (chosen == nullptr) return false;
+  std::vector<Dying> dying;
+  std::vector<Id> evicted;
+  chosen->ForEach([&](const RowCopy& row) {
+    if (row.owner != kCopies || pins.contains(PinOf(chosen->id, row.row))) return;
+    if (MarkDying(row.object, row.place(chosen->id, config_.number), &dying)) evicted.push_back(row.object);
+  });
+  Release(dying, now_us);
+  if (on_evicted_ && !evicted.empty()) on_evicted_(evicted);
+  return !evicted.empty();
 }
 
 // Spills the segment whose newest object is the oldest of all. False: there is none that can be emptied.
@@ -133,7 +163,7 @@ bool Keeper::Spill(Segment& segment, std::int64_t now_us) {
     const RowCopy& row = rows[done];
     Stored& stored = stored_[row.object];
     // Its own file is still good. Another copy under the same id (a task that ran twice) gives way.
-    if (stored.piece.file == nullptr || stored.place != row.place(segment.id)) {
+    if (stored.piece.file == nullptr || stored.place != row.place(segment.id, config_.number)) {
       Result<SpillFiles::Piece> piece = spill_.Write(segment.table.base() + row.offset, row.length);
       if (!piece.ok()) {
         spill_failure_ = piece.status();
@@ -208,7 +238,7 @@ Result<Place> Keeper::BringBack(const Id& object, Stored& stored, std::int64_t n
     return Status(read.code(), Cat("object ", ToString(object), " is lost: ", read.message()));
   }
   table.Seal(block.row, generation);
-  stored.place = Place{segment->id, block.row, generation, row.length};
+  stored.place = Place{segment->id, block.row, generation, config_.number, row.length};
   return stored.place;
 }
 

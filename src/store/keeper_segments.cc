@@ -100,7 +100,8 @@ Keeper::Segment* Keeper::WithRoom(ProcessId process, std::uint64_t bytes, bool l
   std::vector<std::pair<std::uint64_t, Segment*>> candidates;
   for (const auto& [id, segment] : segments_) {
     if (segment->whole || segment->use != (lent ? Segment::Use::kLent : Segment::Use::kKept)) continue;
-    if (lent && (segment->borrower == process || segment->JustLent(now_us))) continue;
+    // Who borrows it has found no room there; but from the transfers' own, copies may have been evicted since.
+    if (lent && ((segment->borrower == process && LocalOf(process) != kCopies) || segment->JustLent(now_us))) continue;
     SegmentAllocator allocator(segment->table);
     Block block;
     const std::uint64_t room = allocator.free_bytes();
@@ -139,6 +140,7 @@ Result<Keeper::Segment*> Keeper::FindRoom(ProcessId process, std::uint64_t bytes
     }
     if (DropCached(need, machine_short_)) continue;
     if (TakeBackEmpty(now_us)) continue;
+    if (EvictCopies(now_us)) continue;
     if (!whole) {
       if (Segment* lent = WithRoom(process, bytes, true, now_us)) return lent;
     }

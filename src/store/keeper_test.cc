@@ -343,7 +343,7 @@ TEST(Keeper, ATableFullOfGarbageHurtsOnlyItsWriter) {
       std::vector<Id> ids{TestId(1), Id{}};
       std::vector<Place> places;
       for (std::uint32_t row = 0; row < 20; ++row) {
-        places.push_back(Place{lent->segment, row, words[64 + row * 16 + 1], 1});
+        places.push_back(Place{lent->segment, row, words[64 + row * 16 + 1], 0, 1});
         ids.push_back(Id{});
       }
       bad.Free(ids, places);
@@ -355,6 +355,54 @@ TEST(Keeper, ATableFullOfGarbageHurtsOnlyItsWriter) {
     node.Tick();
     for (std::uint64_t n = 10; n < 40; ++n) (void)PutTest(good, n, 60'000);
   }
+}
+
+TEST(Keeper, CopiesOfOtherNodesObjectsGoBeforeAnythingIsSpilled) {
+  Folder folder;
+  KeeperConfig config = Small(8 << 20);
+  config.spill_folder = folder.path();
+  TestNode node(config);
+  std::vector<Id> evicted;
+  node.With([&](Keeper& keeper, std::int64_t) {
+    keeper.SetOnEvicted([&](const std::vector<Id>& ids) { evicted.insert(evicted.end(), ids.begin(), ids.end()); });
+  });
+  TestProcess copies(node, kCopies);
+  TestProcess writer(node, 2);
+  Place pinned;
+  std::uint64_t n = 0;
+  for (; n < 5; ++n) {
+    const Result<Place> place = PutTest(copies, n, 1'000'000);
+    ASSERT_TRUE(place.ok()) << place.status().message();
+    if (n == 0) pinned = place.value();
+  }
+  EXPECT_EQ(node.stats().copies, 5'000'000U);
+  Result<View> view = writer.client().Open(TestId(0), pinned);
+  ASSERT_TRUE(view.ok());
+  std::vector<Place> own;
+  for (; n < 11; ++n) {
+    const Result<Place> place = PutTest(writer, n, 1'000'000);
+    ASSERT_TRUE(place.ok()) << place.status().message();
+    own.push_back(place.value());
+  }
+  EXPECT_EQ(node.stats().spilled, 0U);
+  EXPECT_GE(evicted.size(), 3U);
+  EXPECT_TRUE(Holds(view->data, view->size, 0));  // what is read stays
+  for (std::uint64_t i = 0; i < own.size(); ++i) EXPECT_TRUE(CheckTest(writer, 5 + i, &own[i]).ok());
+  writer.client().Close(*view);
+  node.With([](Keeper& keeper, std::int64_t) { keeper.SetOnEvicted(nullptr); });
+}
+
+TEST(Keeper, APlaceNamesItsNode) {
+  KeeperConfig config = Small(8 << 20);
+  config.number = 7;
+  TestNode node(config);
+  TestProcess writer(node, OnNode(7, 1));
+  const Result<Place> place = PutTest(writer, 1, 10'000);
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(place.value().node, 7U);
+  const Result<Place> found = writer.Restore(TestId(1));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found.value(), place.value());
 }
 
 }  // namespace

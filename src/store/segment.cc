@@ -61,8 +61,8 @@ bool Table::Read(std::uint32_t index, RowCopy* copy) const {
     copy->object.hi = row.object_hi.load(std::memory_order_acquire);
     copy->object.lo = row.object_lo.load(std::memory_order_acquire);
     const std::uint64_t parties = row.parties.load(std::memory_order_acquire);
-    copy->owner = static_cast<ProcessId>(parties >> 32);
-    copy->writer = static_cast<ProcessId>(parties);
+    copy->owner = static_cast<std::uint32_t>(parties >> 32);
+    copy->writer = static_cast<std::uint32_t>(parties);
     copy->offset = row.offset.load(std::memory_order_acquire);
     copy->length = row.length.load(std::memory_order_acquire);
     copy->sealed_us = row.sealed_us.load(std::memory_order_acquire);

@@ -59,9 +59,9 @@ static_assert(sizeof(Row) == 64);
 inline constexpr std::uint64_t kNoGate = 0;
 inline constexpr std::uint64_t kGateBusy = 1;
 [[nodiscard]] constexpr std::uint64_t Gate(ProcessId process, std::uint32_t lease) {
-  return static_cast<std::uint64_t>(process) << 32 | static_cast<std::uint64_t>(lease) << 1;
+  return static_cast<std::uint64_t>(LocalOf(process)) << 32 | static_cast<std::uint64_t>(lease) << 1;
 }
-[[nodiscard]] constexpr ProcessId GateProcess(std::uint64_t gate) { return static_cast<ProcessId>(gate >> 32); }
+[[nodiscard]] constexpr std::uint32_t GateProcess(std::uint64_t gate) { return static_cast<std::uint32_t>(gate >> 32); }
 
 struct SegmentHeader {
   // Fixed when made.
@@ -89,13 +89,15 @@ struct RowCopy {
   std::uint32_t generation = 0;
   RowState state = RowState::kFree;
   Id object;
-  ProcessId owner = kNoProcess;
-  ProcessId writer = kNoProcess;
+  std::uint32_t owner = 0;   // LocalOf
+  std::uint32_t writer = 0;  // LocalOf
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::uint64_t sealed_us = 0;
 
-  [[nodiscard]] Place place(std::uint32_t segment) const { return Place{segment, row, generation, length}; }
+  [[nodiscard]] Place place(std::uint32_t segment, NodeNumber node = 0) const {
+    return Place{segment, row, generation, node, length};
+  }
 };
 
 // Shape of a segment, derived from its size alone so that no reader needs to believe the header.

@@ -45,13 +45,24 @@ struct Id {
 [[nodiscard]] std::string ToHex(const Id& id);     // all 32
 [[nodiscard]] bool FromHex(const std::string& text, Id* id);
 
-// A process of this node's cluster, unique for the life of its daemon. The low bits are its place
-// in the node area (doorbells); the high ones tell a reused place from its former user.
-using ProcessId = std::uint32_t;
+// A process of the cluster, unique for the cluster's life: its node's number (NodeOf), and below that what is
+// unique for the life of the node's daemon (LocalOf). Of that the low bits are its place in the node area
+// (doorbells); the high ones tell a reused place from its former user.
+using ProcessId = std::uint64_t;
 inline constexpr std::uint32_t kProcessSlotBits = 12;
-inline constexpr std::uint32_t kMaxProcesses = 1U << kProcessSlotBits;
-[[nodiscard]] constexpr std::uint32_t SlotOf(ProcessId id) { return id & (kMaxProcesses - 1); }
+inline constexpr std::uint32_t kMaxProcesses = 1U << kProcessSlotBits;  // of one node
+[[nodiscard]] constexpr std::uint32_t SlotOf(ProcessId id) {
+  return static_cast<std::uint32_t>(id & (kMaxProcesses - 1));
+}
+[[nodiscard]] constexpr std::uint32_t LocalOf(ProcessId id) { return static_cast<std::uint32_t>(id); }
 inline constexpr ProcessId kNoProcess = 0;  // slot 0 is the daemon itself
+
+// A node of the cluster: drawn by control, never used again. 0: the only node of a private cluster.
+using NodeNumber = std::uint32_t;
+[[nodiscard]] constexpr NodeNumber NodeOf(ProcessId id) { return static_cast<NodeNumber>(id >> 32); }
+[[nodiscard]] constexpr ProcessId OnNode(NodeNumber node, std::uint32_t local) {
+  return (static_cast<ProcessId>(node) << 32) | local;
+}
 
 }  // namespace manta
 

@@ -10,6 +10,7 @@ struct Place {
   std::uint32_t segment = 0;  // 0: nowhere
   std::uint32_t row = 0;
   std::uint32_t generation = 0;
+  std::uint32_t node = 0;  // whose store it is (NodeNumber)
   std::uint64_t size = 0;
 
   [[nodiscard]] bool nowhere() const { return segment == 0; }

@@ -66,6 +66,7 @@ class Connection {
 
   [[nodiscard]] bool open() const { return state_ == State::kOpen; }
   [[nodiscard]] int fd() const { return stream_.fd(); }
+  [[nodiscard]] bool encrypted() const { return stream_.encrypted(); }
   [[nodiscard]] std::size_t outgoing_bytes() const { return outgoing_bytes_; }
 
  private:

@@ -8,6 +8,9 @@
 #include <memory>
 #include <optional>
 
+#include "wire/cluster_messages.h"
+#include "wire/link_fixture.h"
+
 namespace manta::wire {
 namespace {
 
@@ -117,6 +120,52 @@ TEST_F(ConnectionTest, ALastWordIsSentBeforeTheClose) {
   EXPECT_GT(count, 0U);
   ASSERT_TRUE(closed_.has_value());
 }
+
+// Over TCP, plain and encrypted: frames in both directions, larger than all buffers between.
+class LinkedConnectionTest : public LinkFixture {
+ protected:
+  void Exchange(bool tls) {
+    ListenOptions listen;
+    listen.tls = tls;
+    Listen(std::move(listen));
+    DialOptions dial = Options();
+    dial.always_tls = tls;
+    Link dialled;
+    Link accepted;
+    Connect(std::move(dial), &dialled, &accepted);
+    std::vector<std::string> got[2];
+    bool closed[2] = {false, false};
+    std::unique_ptr<Connection> ends[2];
+    Link* links[2] = {&dialled, &accepted};
+    for (int i = 0; i < 2; ++i) {
+      ends[i] = std::make_unique<Connection>(
+          *loop_, std::move(links[i]->stream),
+          [&got, i](Frame& frame) { got[i].push_back(frame.As<ProgramPart>()->bytes); },
+          [&closed, i](const Status&) { closed[i] = true; });
+      ASSERT_TRUE(ends[i]->Start().ok());
+      EXPECT_EQ(ends[i]->encrypted(), tls);
+    }
+    const std::string large(8U << 20, 'x');
+    for (int round = 0; round < 3; ++round) {
+      for (const auto& end : ends) {
+        end->Send(ProgramPart{0, large});
+        end->Send(ProgramPart{0, "small"});
+      }
+    }
+    RunUntil([&] { return got[0].size() == 6 && got[1].size() == 6; });
+    for (const std::vector<std::string>& frames : got) {
+      EXPECT_EQ(frames[4], large);
+      EXPECT_EQ(frames[5], "small");
+    }
+    ends[0]->Send(ProgramPart{0, large});
+    ends[0]->CloseAfterSending({});
+    RunUntil([&] { return closed[0] && closed[1]; });
+    EXPECT_EQ(got[1].size(), 7U);
+  }
+};
+
+TEST_F(LinkedConnectionTest, CarriesFramesOverPlainTcp) { Exchange(false); }
+TEST_F(LinkedConnectionTest, CarriesFramesOverTls) { Exchange(true); }
 
 }  // namespace
 }  // namespace manta::wire

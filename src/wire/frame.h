@@ -42,8 +42,13 @@ struct Frame {
   template <typename M>
   [[nodiscard]] Result<M> As() const {
     if (kind != M::kKind) return Status(Code::kCorrupt, Cat("expected message ", int(M::kKind), ", got ", int(kind)));
+    return BodyAs<M>();
+  }
+  // For messages whose body is a value of another room.
+  template <typename T>
+  [[nodiscard]] Result<T> BodyAs() const {
     try {
-      return Decode<M>(std::as_bytes(std::span(body)));
+      return Decode<T>(std::as_bytes(std::span(body)));
     } catch (const Error& error) {
       return Status(Code::kCorrupt, Cat("message ", int(kind), " does not decode: ", error.what()));
     }
@@ -70,6 +75,14 @@ template <typename M>
   std::string body(EncodedSize(message), '\0');
   Encode(message, std::as_writable_bytes(std::span(body)));
   return EncodeFrame(M::kKind, call, std::as_bytes(std::span(body)), fds);
+}
+
+// A value of another room as the body of a message of this kind.
+template <typename T>
+[[nodiscard]] std::string EncodeFrameOf(Kind kind, const T& value, std::uint64_t call = 0) {
+  std::string body(EncodedSize(value), '\0');
+  Encode(value, std::as_writable_bytes(std::span(body)));
+  return EncodeFrame(kind, call, std::as_bytes(std::span(body)), 0);
 }
 
 // One sendmsg, again if a signal interrupts it; descriptors go with the first byte. -1: see errno.

@@ -9,7 +9,8 @@
 // Order: what one process sends arrives in that order. Between two processes the daemon promises
 // this only: before it frees an object or ends an actor because its last holder let go, it reads
 // everything already sent to it by everybody. So a worker that sends Hold before its reply (which
-// goes through shared memory) is safe against the owner's Drop after that reply.
+// goes through shared memory) is safe against the owner's Drop after that reply. Between nodes there is no such
+// order: who replies to a process of another node says HoldFar first, and waits.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +75,12 @@ enum class Kind : std::uint16_t {
   kLogLines,
   kStatus,
   kStatusReply,
+  kFarReady,
+  kLeaseBroken,
+  kHoldFar,
+  kFetch,
+  kFetched,
+  kFetchAhead,
 };
 
 // ---- life of a process ----
@@ -106,6 +113,11 @@ struct Welcome {
   std::uint64_t store_bytes = 0;
   std::string node;     // "n1"
   std::string address;  // how a tool or another driver finds this daemon
+  // Of a node of a cluster; 0 and empty on the only node of a private one.
+  NodeNumber number = 0;
+  std::string secrets;  // folder of the cluster's secrets (wire/secrets.h)
+  std::string listen;   // where this node's workers wait for owners of other nodes: "127.0.0.1:0"
+  bool tls = false;
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -134,6 +146,12 @@ struct LeaseRequest {
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
   bool stalled = false;  // what the queue's other leases run takes long, and nothing moves
+  // For the choice of a node.
+  std::uint64_t function = 0;              // rules::ClassId of the first task that waits
+  std::uint64_t waiting = 0;               // tasks of the queue that nobody has claimed
+  double mean_run_us = 0;                  // as far as the owner knows; 0: not at all
+  std::vector<NodeNumber> input_nodes;     // who holds arguments of the first task in its store, …
+  std::vector<std::uint64_t> input_bytes;  // … and how much each
 };
 // P -> N: the queue has run empty. Answered one-way by LeaseEnded{request} if it was still waiting;
 // if it was granted meanwhile, nothing happens.
@@ -153,8 +171,18 @@ struct LeaseGranted {
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
   std::uint32_t pid = 0;
+  // Of a worker on another node: where it waits for us, and by what it knows us. Its end is told by LeaseEnded or
+  // LeaseLost as ever, but counts only when its connection is read to the end.
+  std::string address;
+  std::uint64_t pass = 0;
 };
-// N -> W. Descriptor: the owner's arena.
+// P -> N: the worker of this lease, on another node, cannot be reached (any more). LeaseLost follows.
+struct LeaseBroken {
+  static constexpr Kind kKind = Kind::kLeaseBroken;
+  std::uint64_t request = 0;
+  std::string why;
+};
+// N -> W. Descriptor: the owner's arena, unless it is on another node.
 struct LeaseStart {
   static constexpr Kind kKind = Kind::kLeaseStart;
   std::uint64_t lease = 0;
@@ -165,6 +193,17 @@ struct LeaseStart {
   std::uint64_t lane = 0;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  // The owner is on another node: it will come by itself, and show this pass. Answered by FarReady.
+  bool far = false;
+  std::uint64_t pass = 0;
+  ProcessId stored_for = kNoProcess;  // a process number of this node that stands for it in the store
+};
+// W -> N: `address` is where this worker waits for owners of other nodes.
+struct FarReady {
+  static constexpr Kind kKind = Kind::kFarReady;
+  std::uint64_t lease = 0;
+  std::string address;
+  Failure failure;  // it cannot listen
 };
 // W -> N: between two tasks, because the daemon asked (Doorbell::kRevoke).
 struct LeaseReturn {
@@ -181,7 +220,8 @@ struct LeaseLost {
   static constexpr Kind kKind = Kind::kLeaseLost;
   std::uint64_t request = 0;
   ProcessId worker = kNoProcess;
-  Failure failure;  // kWorkerCrashed: which signal, last lines
+  Failure failure;          // kWorkerCrashed: which signal, last lines
+  std::uint64_t token = 0;  // of the call that it ran then (Doorbell::current)
 };
 // W -> N: the task is about to sleep in Get; its CPUs (not its GPUs) may serve others.
 struct Blocked {
@@ -305,10 +345,11 @@ struct ActorFound {
 // What an object turned out to be.
 struct Outcome {
   bool ready = false;
-  Failure failure;            // if not ok, nothing else counts
-  Place place;                // in the store, or
-  std::string bytes;          // the value itself
-  std::vector<Id> contained;  // Refs and actor handles inside the value; the object holds them
+  Failure failure;                          // if not ok, nothing else counts
+  Place place;                              // in the store, or
+  std::string bytes;                        // the value itself
+  std::vector<Id> contained;                // Refs and actor handles inside the value; the object holds them
+  std::vector<ProcessId> contained_owners;  // of each; kNoProcess: an actor. None at all: all are of this node
 };
 // Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
 // Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when
@@ -339,10 +380,18 @@ struct ObjectReady {
   Outcome outcome;
 };
 // P -> N: one hold more for `holder` (0: the sender) of each of these objects or actors, as often as it stands here.
+// The holder may be on another node; `owners` tells where each object is at home (none at all: on this node).
 struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
+  std::vector<ProcessId> owners;
+};
+// P -> N, a call answered by Done when all holds that this node's processes have asked for are known where the objects
+// are at home, or that node is gone.
+struct HoldFar {
+  static constexpr Kind kKind = Kind::kHoldFar;
+  std::uint8_t unused = 0;
 };
 // P -> N: so many holds less of each for the sender.
 struct Drop {
@@ -385,8 +434,28 @@ struct Restored {
   static constexpr Kind kKind = Kind::kRestored;
   Place place;
 };
-// P -> N: nobody needs these any more (never escaped, or their worker died before answering). Places
-// may be nowhere(): then whatever is stored under the id goes.
+// P -> N, a call: the object's bytes are in another node's store (Place::node). Answered by Fetched when a copy is in
+// this node's, or Failed: kLost, or kOutOfMemory if it does not fit here. The copy may go at any time when nobody pins
+// it: then ask again.
+struct Fetch {
+  static constexpr Kind kKind = Kind::kFetch;
+  Id object;
+  Place place;
+  ProcessId owner = kNoProcess;
+};
+struct Fetched {
+  static constexpr Kind kKind = Kind::kFetched;
+  Place place;  // here
+};
+// P -> N: the same, because they will be needed soon. Those whose places are of this node are passed over.
+struct FetchAhead {
+  static constexpr Kind kKind = Kind::kFetchAhead;
+  std::vector<Id> objects;
+  std::vector<Place> places;
+  std::vector<ProcessId> owners;
+};
+// P -> N: nobody needs these, nor copies of them (never escaped, or their worker died before answering). Places may be
+// nowhere(): then whatever is stored under the id goes, on the node that the place names (0: this one).
 struct FreeObjects {
   static constexpr Kind kKind = Kind::kFreeObjects;
   std::vector<Id> objects;

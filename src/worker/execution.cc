@@ -206,6 +206,10 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
     served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
   }
+  if (served_ != nullptr && served_->far != nullptr &&
+      (header_.flags & (shm::SpecHeader::kTimed | shm::SpecHeader::kOnce)) != 0) {
+    served_->far->Started(shm::TaskToken(header_.entry, header_.generation));
+  }
   if (actor_ != nullptr) self = actor_->self;
   if (served_ != nullptr) {
     owner_.bell().current.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_relaxed);
@@ -262,7 +266,7 @@ std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
     scratch_.resize(size);
     return scratch_.data();
   }
-  const ProcessId owner = served_ == nullptr ? owner_.self() : served_->owner;
+  const ProcessId owner = served_ == nullptr ? owner_.self() : served_->stored_for;
   Result<store::Allocation> room = owner_.store().Allocate(ReturnId(header_.id, index), owner, size);
   if (!room.ok()) {
     open_ = false;
@@ -297,7 +301,7 @@ void Execution::FinishReturn(bool last) {
     if (last) actor_->order.Append({header_.id, digest_, 0});
   }
   // Whatever the task borrowed and still uses is held before the answer lets go of the arguments.
-  if (last) owner_.EndBorrowing();
+  if (last) owner_.EndBorrowing(served_->owner);
   const std::uint8_t flags = last ? shm::ReplyHeader::kLast : 0;
   if (stored_) {
     Reply(shm::ReplyKind::kPlace, flags, index_, std::as_bytes(std::span(&place, 1)));
@@ -338,7 +342,7 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
     return;
   }
   if (actor_ != nullptr && actor_->serial) actor_->order.Append({header_.id, 0, 1});
-  owner_.EndBorrowing();
+  owner_.EndBorrowing(served_->owner);
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
     if (text->size() > 16384) text->replace(16000, std::string::npos, "… (cut)");
@@ -351,6 +355,16 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
 
 void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index,
                       std::span<const std::byte> payload) {
+  if (served_->far != nullptr) {
+    shm::ReplyHeader record;
+    record.entry = header_.entry;
+    record.generation = header_.generation;
+    record.index = index;
+    record.kind = kind;
+    record.flags = flags;
+    served_->far->Reply(record, payload);
+    return;
+  }
   const std::lock_guard lock(served_->lane_mutex);
   shm::ReplyHeader* header = nullptr;
   for (int tries = 0; (header = served_->lane.Begin(payload.size())) == nullptr; ++tries) {

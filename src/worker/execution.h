@@ -18,6 +18,7 @@
 #include "shm/order_log.h"
 #include "shm/queue.h"
 #include "shm/spec.h"
+#include "worker/far_callers.h"
 
 namespace manta::worker {
 
@@ -29,9 +30,11 @@ struct Served {
   std::shared_ptr<shm::Arena> arena;
   shm::QueueWorker queue;
   shm::LaneWriter lane;
-  std::mutex lane_mutex;          // only actors with several threads contend
-  shm::Doorbell* bell = nullptr;  // the owner's
-  shm::WakePace woke;             // of the owner
+  std::mutex lane_mutex;              // only actors with several threads contend
+  shm::Doorbell* bell = nullptr;      // the owner's
+  std::shared_ptr<FarCaller> far;     // it is on another node
+  ProcessId stored_for = kNoProcess;  // who owns what is stored for it, as this node knows it
+  shm::WakePace woke;                 // of the owner
   // The last answer woke the owner on this core: let it run. Atomic, because the main thread looks while an actor's
   // other threads answer; a hint that orders nothing.
   std::atomic<bool> woke_here{false};

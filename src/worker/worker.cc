@@ -138,13 +138,47 @@ std::unique_ptr<Served> Worker::Serving(ProcessId owner, std::uint64_t queue, st
   served->queue = shm::QueueWorker(served->arena->at(queue), served->lane.memory().index);
   served->bell = &node_->bell(owner);
   served->lane.memory().worker.store(owner_->self(), std::memory_order_release);
+  served->stored_for = owner;
+  return served;
+}
+
+// For an owner on another node, which will come to us.
+Result<std::unique_ptr<Served>> Worker::ServingFar(const wire::LeaseStart& message, std::string* address) {
+  if (far_ == nullptr) far_ = std::make_unique<FarCallers>(*owner_);
+  Result<std::string> listening = far_->Listen();
+  if (!listening.ok()) return listening.status();
+  *address = *listening;
+  Result<std::shared_ptr<FarCaller>> caller = far_->Expect(message.pass, message.owner);
+  if (!caller.ok()) return caller.status();
+  auto served = std::make_unique<Served>();
+  served->owner = message.owner;
+  served->stored_for = message.stored_for;
+  served->far = *caller;
+  served->arena = (*caller)->arena();
+  served->lane = shm::LaneWriter(served->arena->at((*caller)->lane()));
+  served->queue = shm::QueueWorker(served->arena->at((*caller)->queue()), served->lane.memory().index);
+  static shm::Doorbell nobody{};
+  served->bell = &nobody;  // answers go over the connection
   return served;
 }
 
 void Worker::StartLease(wire::Frame& frame) {
   Result<wire::LeaseStart> message = frame.As<wire::LeaseStart>();
   if (!message.ok()) return;
-  std::unique_ptr<Served> served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  std::unique_ptr<Served> served;
+  if (message->far) {
+    wire::FarReady ready;
+    ready.lease = message->lease;
+    Result<std::unique_ptr<Served>> far = ServingFar(*message, &ready.address);
+    if (far.ok()) {
+      served = std::move(*far);
+    } else {
+      ready.failure = ToFailure(far.status());
+    }
+    static_cast<void>(link_->Send(ready));
+  } else {
+    served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  }
   if (served == nullptr) {
     wire::LeaseReturn back;
     back.lease = message->lease;
@@ -166,7 +200,12 @@ void Worker::ReturnLease() {
     served->lane.memory().worker.store(kNoProcess, std::memory_order_release);
     wire::LeaseReturn message;
     message.lease = served->lease;
-    static_cast<void>(link_->Send(message));
+    if (served->far == nullptr) {
+      static_cast<void>(link_->Send(message));
+    } else {
+      // Only when nothing is left on the way. The caller stays until then.
+      served->far->Return([link = link_, message, caller = served->far] { static_cast<void>(link->Send(message)); });
+    }
   }
   std::erase_if(served_, [](const auto& served) { return served->lease != 0; });
 }
@@ -244,6 +283,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   Execution execution(*owner_, &served, actor_.get());
   execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
   served.queue.Done(task);
+  if (served.far != nullptr) served.far->Flush(served.queue.Ready());
 }
 
 bool Worker::ServeOnce() {
@@ -305,6 +345,9 @@ bool Worker::WorkWaits() {
 }
 
 void Worker::Idle() {
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->far != nullptr) served->far->Flush(false);
+  }
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
   bool woke_here = false;
   for (const std::unique_ptr<Served>& served : served_) {

@@ -46,6 +46,7 @@ class Worker final : public owner::InPlaceRunner {
   void AddCaller(wire::Frame& frame);
   std::shared_ptr<shm::Arena> ArenaOf(ProcessId owner, std::vector<base::Fd>& fds);
   std::unique_ptr<Served> Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane, std::vector<base::Fd>& fds);
+  Result<std::unique_ptr<Served>> ServingFar(const wire::LeaseStart& message, std::string* address);
   bool ServeOnce();
   void RunTask(Served& served, const shm::QueueWorker::Task& task);
   bool WorkWaits();
@@ -58,6 +59,7 @@ class Worker final : public owner::InPlaceRunner {
   std::shared_ptr<shm::Arena> arena_;
   std::shared_ptr<shm::NodeArea> node_;
   std::unique_ptr<owner::Owner> owner_;
+  std::unique_ptr<FarCallers> far_;  // none until the first
   shm::Doorbell* bell_ = nullptr;
 
   std::mutex mail_mutex_;

@@ -1,0 +1,411 @@
+#include "control/head.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace manta::control {
+namespace {
+
+using State = wire::NodeFacts::State;
+
+constexpr std::int64_t kTickUs = 100'000;
+constexpr std::int64_t kStopUs = 1'000'000;  // for nodes that were told to go
+
+std::string KeyOf(NodeNumber number) {
+  char key[24];
+  std::snprintf(key, sizeof key, "node/%010u", number);
+  return key;
+}
+
+std::string Encoded(const wire::NodeFacts& facts) {
+  std::string text(EncodedSize(facts), '\0');
+  Encode(facts, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+Result<wire::NodeFacts> Decoded(const std::string& text) {
+  try {
+    return Decode<wire::NodeFacts>(std::as_bytes(std::span(text)));
+  } catch (const Error& error) {
+    return Status(Code::kCorrupt, Cat("a record in the table of nodes does not decode: ", error.what()));
+  }
+}
+
+}  // namespace
+
+Head::Head(base::Loop& loop, Tables& tables) : loop_(loop), tables_(tables), scheduler_(1) {}
+
+Head::~Head() {
+  *alive_ = false;
+  loop_.Cancel(timer_);
+  loop_.Cancel(stop_timer_);
+}
+
+void Head::Open(std::function<void(const Status&)> done) {
+  const std::shared_ptr<bool> alive = alive_;
+  auto finish = [this, alive, done = std::move(done)](const Result<Page>& page) {
+    if (!*alive) return;
+    if (!page.ok()) return done(page.status());
+    const std::int64_t now = base::NowMicros();
+    for (const Entry& entry : page.value().entries) {
+      const Result<wire::NodeFacts> facts = Decoded(entry.value);
+      if (!facts.ok()) return done(facts.status());
+      const wire::NodeFacts& node = facts.value();
+      next_number_ = std::max(next_number_, node.number + 1);
+      if (!node.lives()) continue;
+      nodes_[node.number] = node;
+      membership_.Restore(node.number, node.incarnation, true, now);
+      Introduce(node);
+    }
+    // Of those that are gone only the highest number matters.
+    for (const Entry& entry : page.value().entries) {
+      const Result<wire::NodeFacts> facts = Decoded(entry.value);
+      if (facts.value().lives() || facts.value().number + 1 == next_number_) continue;
+      wire::ControlWrite write;
+      write.table = Table::kNodes;
+      write.key = entry.key;
+      tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
+    }
+    timer_ = loop_.Every(kTickUs, [this] {
+      rules::MembershipActions actions;
+      membership_.Tick(base::NowMicros(), &actions);
+      Perform(actions);
+    });
+    done({});
+  };
+  // Pages, gathered.
+  auto all = std::make_shared<Page>();
+  auto next = std::make_shared<std::function<void(std::string)>>();
+  *next = [this, alive, all, next, finish](std::string after) {
+    tables_.Scan(Table::kNodes, "node/", std::move(after), 0, [alive, all, next, finish](Result<Page> page) {
+      if (!*alive) return;
+      const bool more = page.ok() && page->more && !page->entries.empty();
+      if (page.ok()) {
+        for (Entry& entry : page->entries) all->entries.push_back(std::move(entry));
+      }
+      if (more) return (*next)(all->entries.back().key);
+      finish(page.ok() ? Result<Page>(std::move(*all)) : Result<Page>(page.status()));
+      *next = nullptr;
+    });
+  };
+  (*next)("");
+}
+
+void Head::Introduce(const wire::NodeFacts& facts) {
+  rules::Heartbeat heartbeat;
+  heartbeat.node = facts.number;
+  heartbeat.incarnation = facts.incarnation;
+  heartbeat.sequence = 1;
+  heartbeat.total = facts.total;
+  heartbeat.available = facts.total;
+  heartbeat.labels = facts.labels;
+  heartbeat.draining = facts.state == State::kDraining;
+  scheduler_.Heard(heartbeat);
+}
+
+// ---- who is connected ----
+
+void Head::Add(wire::Link link) {
+  auto peer = std::make_unique<Peer>();
+  Peer* raw = peer.get();
+  raw->serial = next_serial_++;
+  raw->role = link.role;
+  raw->connection = std::make_unique<wire::Connection>(
+      loop_, std::move(link.stream), [this, raw](wire::Frame& frame) { OnFrame(*raw, frame); },
+      [this, serial = raw->serial](const Status&) { OnClosed(serial); });
+  if (const Status status = raw->connection->Start(); !status.ok()) return;
+  peers_[raw->serial] = std::move(peer);
+}
+
+Head::Peer* Head::Find(std::uint64_t serial) const {
+  const auto it = peers_.find(serial);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+Head::Peer* Head::PeerOf(NodeNumber number) const {
+  const auto it = serials_.find(number);
+  return it == serials_.end() ? nullptr : Find(it->second);
+}
+
+bool Head::AllSent() const {
+  return saving_ == 0 && std::all_of(peers_.begin(), peers_.end(),
+                                     [](const auto& entry) { return entry.second->connection->outgoing_bytes() == 0; });
+}
+
+void Head::OnClosed(std::uint64_t serial) {
+  const auto it = peers_.find(serial);
+  if (it == peers_.end()) return;
+  const std::unique_ptr<Peer> peer = std::move(it->second);
+  peers_.erase(it);
+  if (peer->number == 0) return;
+  const auto mine = serials_.find(peer->number);
+  if (mine == serials_.end() || mine->second != serial) return;  // it is back already, or declared dead
+  serials_.erase(mine);
+  rules::MembershipActions actions;
+  membership_.Closed(peer->number, peer->incarnation, &actions);
+  Perform(actions);
+}
+
+void Head::OnFrame(Peer& peer, wire::Frame& frame) {
+  if (peer.role == wire::LinkRole::kTool) return OnTool(peer, frame);
+  if (peer.greeted) return OnNode(peer, frame);
+  Hello(peer, frame);
+}
+
+void Head::Hello(Peer& peer, const wire::Frame& frame) {
+  Result<wire::NodeHello> hello = frame.As<wire::NodeHello>();
+  if (!hello.ok()) return peer.connection->Close(hello.status());
+  peer.greeted = true;
+  wire::NodeFacts& facts = hello->facts;
+  if (facts.number != 0) return Return(peer, frame.call, facts);
+  if (facts.name.empty()) facts.name = Cat("n", next_number_);
+  const auto taken = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return entry.second.lives() && entry.second.name == facts.name;
+  });
+  if (taken != nodes_.end()) {
+    // One that is not connected may be about to be declared dead: then this one may try again.
+    const bool there = PeerOf(taken->first) != nullptr;
+    const Status why(there ? Code::kInvalid : Code::kUnavailable,
+                     Cat("a node named '", facts.name, "' (number ", taken->first, ", at ", taken->second.address,
+                         ") is in the cluster already: choose another --name"));
+    peer.connection->Fail(frame.call, why);
+    return peer.connection->CloseAfterSending(why);
+  }
+  Register(peer, frame.call, std::move(facts));
+}
+
+void Head::Register(Peer& peer, std::uint64_t call, wire::NodeFacts facts) {
+  facts.number = next_number_++;
+  facts.incarnation = 1;
+  facts.state = State::kAlive;
+  facts.why.clear();
+  // Known from now on, so that nobody else takes its name; alive when it is on disk.
+  nodes_[facts.number] = facts;
+  const NodeNumber number = facts.number;
+  Save(facts, [this, number, call, serial = peer.serial](const Status& saved) {
+    Peer* to = Find(serial);
+    if (!saved.ok() || to == nullptr) {
+      nodes_.erase(number);
+      if (to == nullptr) return;
+      to->connection->Fail(call, saved);
+      return to->connection->CloseAfterSending(saved);
+    }
+    to->number = number;
+    rules::MembershipActions actions;
+    to->incarnation = membership_.Register(number, base::NowMicros(), &actions);
+    serials_[number] = serial;
+    Introduce(nodes_[number]);
+    Welcome(*to, call);
+    Perform(actions);
+  });
+}
+
+void Head::Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts) {
+  if (!membership_.Heard(facts.number, facts.incarnation, base::NowMicros())) {
+    const auto known = nodes_.find(facts.number);
+    const std::string why =
+        known == nodes_.end() || known->second.why.empty() ? "nobody here remembers it" : known->second.why;
+    return Fence(peer, call, Cat("node ", facts.name, " was declared dead: ", why));
+  }
+  if (Peer* former = PeerOf(facts.number); former != nullptr) {
+    serials_.erase(facts.number);
+    former->connection->Close(Status(Code::kUnavailable, "the node has made a new connection"));
+  }
+  peer.number = facts.number;
+  peer.incarnation = facts.incarnation;
+  serials_[facts.number] = peer.serial;
+  Welcome(peer, call);
+}
+
+void Head::Welcome(Peer& peer, std::uint64_t call) {
+  peer.connection->Send(wire::NodeWelcome{peer.number, peer.incarnation}, call);
+  wire::ClusterView view;
+  view.whole = true;
+  for (const auto& [number, facts] : nodes_) {
+    if (facts.lives() && membership_.Find(number) != nullptr) view.nodes.push_back(facts);
+  }
+  peer.connection->Send(view);
+}
+
+void Head::Fence(Peer& peer, std::uint64_t call, const std::string& why) {
+  peer.connection->Send(wire::Fenced{false, why}, call);
+  peer.connection->CloseAfterSending(Status(Code::kUnavailable, why));
+}
+
+// ---- what they say ----
+
+void Head::OnNode(Peer& peer, const wire::Frame& frame) {
+  if (peer.number == 0) return peer.connection->Close(Status(Code::kCorrupt, "a node spoke before it was welcomed"));
+  if (!membership_.Heard(peer.number, peer.incarnation, base::NowMicros())) {
+    return Fence(peer, 0, nodes_[peer.number].why);
+  }
+  if (frame.kind == wire::kHeartbeat) return Heartbeat(peer, frame);
+  if (frame.kind == wire::kPlace) return Place(peer, frame);
+  if (const Result<wire::Withdraw> withdraw = frame.As<wire::Withdraw>(); withdraw.ok()) {
+    return scheduler_.Withdrawn(withdraw.value().ticket);
+  }
+  if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
+    return Farewell(peer, farewell.value().why);
+  }
+  peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
+}
+
+void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {
+  Result<rules::Heartbeat> heartbeat = frame.BodyAs<rules::Heartbeat>();
+  if (!heartbeat.ok()) return peer.connection->Close(heartbeat.status());
+  heartbeat->node = peer.number;
+  heartbeat->incarnation = peer.incarnation;
+  peer.connection->Send(wire::HeartbeatSeen{heartbeat->sequence});
+  if (!scheduler_.Heard(*heartbeat)) return;
+  wire::NodeFacts& facts = nodes_[peer.number];
+  facts.available = heartbeat->available;
+  const State state = heartbeat->draining ? State::kDraining : State::kAlive;
+  if (facts.state == state && facts.total == heartbeat->total && facts.labels == heartbeat->labels) return;
+  facts.state = state;
+  facts.total = heartbeat->total;
+  facts.labels = heartbeat->labels;
+  Save(facts, nullptr);
+  Tell({facts});
+}
+
+void Head::Place(Peer& peer, const wire::Frame& frame) {
+  Result<rules::PlaceRequest> request = frame.BodyAs<rules::PlaceRequest>();
+  if (!request.ok()) return peer.connection->Close(request.status());
+  request->from = peer.number;
+  const Result<std::vector<rules::Placement>> placed = scheduler_.Place(*request, base::NowMicros());
+  if (!placed.ok()) return peer.connection->Fail(frame.call, placed.status());
+  peer.connection->SendEncoded(wire::EncodeFrameOf(wire::kPlaced, placed.value(), frame.call));
+}
+
+void Head::Farewell(Peer& peer, const std::string& why) {
+  rules::MembershipActions actions;
+  membership_.Left(peer.number, peer.incarnation, &actions);
+  nodes_[peer.number].state = State::kLeft;
+  nodes_[peer.number].why = why;
+  Perform(actions);
+}
+
+void Head::OnTool(Peer& peer, const wire::Frame& frame) {
+  if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
+    wire::ClusterView view;
+    view.whole = true;
+    for (const auto& [number, facts] : nodes_) {
+      const rules::Membership::Node* known = membership_.Find(number);
+      if (known == nullptr || (!facts.lives() && !request.value().all)) continue;
+      view.nodes.push_back(facts);
+      if (facts.state == State::kAlive && known->phase == rules::NodePhase::kSuspect) {
+        view.nodes.back().state = State::kSuspect;
+      }
+    }
+    return peer.connection->Send(view, frame.call);
+  }
+  if (const Result<wire::Drain> drain = frame.As<wire::Drain>(); drain.ok()) {
+    return Drain(peer, frame.call, drain.value().node);
+  }
+  if (frame.As<wire::StopCluster>().ok()) {
+    for (const auto& [number, serial] : serials_) {
+      Find(serial)->connection->Send(wire::Fenced{true, "the cluster was stopped"});
+    }
+    peer.connection->Send(wire::Done{}, frame.call);
+    stopping_ = true;
+    stop_timer_ = loop_.After(kStopUs, [this] {
+      stop_timer_ = 0;
+      if (on_stop_) on_stop_();
+    });
+    return StopIfAlone();
+  }
+  peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " is not for the head")));
+}
+
+void Head::StopIfAlone() {
+  if (!stopping_ || !serials_.empty() || stop_timer_ == 0) return;
+  loop_.Cancel(std::exchange(stop_timer_, 0));
+  if (on_stop_) on_stop_();
+}
+
+void Head::Drain(Peer& tool, std::uint64_t call, const std::string& node) {
+  for (const auto& [number, facts] : nodes_) {
+    if (!facts.lives() || (facts.name != node && std::to_string(number) != node)) continue;
+    Peer* peer = PeerOf(number);
+    if (peer == nullptr) {
+      return tool.connection->Fail(
+          call, Status(Code::kUnavailable, Cat("node ", facts.name, " is not connected at the moment; try again")));
+    }
+    peer->draining.emplace_back(tool.serial, call);
+    peer->connection->Send(wire::Drain{node});
+    return;
+  }
+  tool.connection->Fail(call, Status(Code::kNotFound, Cat("no living node has the name or number '", node,
+                                                          "'; `manta nodes` shows them")));
+}
+
+// ---- what follows from it ----
+
+void Head::Perform(const rules::MembershipActions& actions) {
+  for (const rules::MembershipAction& action : actions) {
+    if (const auto* up = std::get_if<rules::NodeCameUp>(&action)) {
+      nodes_[up->node].incarnation = up->incarnation;
+      std::fprintf(stderr, "manta-control: node %s (number %u) joined, at %s\n", nodes_[up->node].name.c_str(),
+                   up->node, nodes_[up->node].address.c_str());
+      Tell({nodes_[up->node]});
+    } else if (const auto* probe = std::get_if<rules::ProbeNode>(&action)) {
+      if (Peer* peer = PeerOf(probe->node); peer != nullptr) peer->connection->Send(wire::Probe{});
+    } else if (const auto* died = std::get_if<rules::NodeDied>(&action)) {
+      Died(died->node, died->why);
+    }
+  }
+}
+
+void Head::Died(NodeNumber number, const std::string& why) {
+  wire::NodeFacts& facts = nodes_[number];
+  if (facts.state != State::kLeft) {
+    facts.state = State::kDead;
+    facts.why = why;
+  }
+  std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
+               facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
+  scheduler_.NodeDown(number);
+  Save(facts, nullptr);
+  if (Peer* peer = PeerOf(number); peer != nullptr) {
+    serials_.erase(number);
+    for (const auto& [serial, call] : std::exchange(peer->draining, {})) {
+      if (Peer* tool = Find(serial); tool != nullptr) tool->connection->Send(wire::Done{}, call);
+    }
+    if (facts.state == State::kDead) {
+      Fence(*peer, 0, why);
+    } else {
+      peer->connection->CloseAfterSending({});
+    }
+  }
+  Tell({facts});
+  StopIfAlone();
+}
+
+void Head::Tell(const std::vector<wire::NodeFacts>& changed) {
+  const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed});
+  for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
+}
+
+void Head::Save(const wire::NodeFacts& facts, std::function<void(const Status&)> done) {
+  wire::ControlWrite write;
+  write.table = Table::kNodes;
+  write.key = KeyOf(facts.number);
+  wire::NodeFacts record = facts;
+  record.available = {};
+  write.value = Encoded(record);
+  ++saving_;
+  tables_.Write(std::move(write),
+                [this, alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
+                  if (!*alive) return;
+                  --saving_;
+                  if (!written.ok())
+                    std::fprintf(stderr, "manta-control: cannot save a node: %s\n", written.status().message().c_str());
+                  if (done) done(written.status());
+                });
+}
+
+}  // namespace manta::control

@@ -1,0 +1,99 @@
+// Head is the cluster's one place that knows who is a member: it numbers nodes, hears their heartbeats, tells
+// everybody who came and went, and places tasks that nodes send up. It carries out what rules::Membership and
+// rules::GlobalScheduler decide.
+//
+// Every node's record is in the table of nodes (key "node/<number>", a wire::NodeFacts) before the node is welcomed, so
+// that a restarted control process knows all who were there: they have Membership::kDeadUs to come back by themselves.
+// Numbers are never used twice: the highest record stays for ever.
+//
+// It is handed links whose peer has proved to be of the cluster. Threads: one loop's. Lifetime: within that of the loop
+// and the tables.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/loop.h"
+#include "control/tables.h"
+#include "rules/global_scheduler.h"
+#include "rules/membership.h"
+#include "wire/cluster_messages.h"
+#include "wire/connection.h"
+#include "wire/negotiation.h"
+
+namespace manta::control {
+
+class Head {
+ public:
+  Head(base::Loop& loop, Tables& tables);
+  ~Head();
+  Head(const Head&) = delete;
+  Head& operator=(const Head&) = delete;
+
+  // Reads who was there. Before any link is added.
+  void Open(std::function<void(const Status&)> done);
+  // Roles kNode and kTool.
+  void Add(wire::Link link);
+  // Somebody asked for the end of the cluster, every node has been told, and has gone or had its time.
+  void OnStop(std::function<void()> callback) { on_stop_ = std::move(callback); }
+
+  [[nodiscard]] const std::map<NodeNumber, wire::NodeFacts>& nodes() const { return nodes_; }
+  [[nodiscard]] bool AllSent() const;  // and saved
+
+ private:
+  struct Peer {
+    std::uint64_t serial = 0;
+    wire::LinkRole role = wire::LinkRole::kTool;
+    std::unique_ptr<wire::Connection> connection;
+    bool greeted = false;
+    NodeNumber number = 0;  // of a node that was welcomed
+    std::uint64_t incarnation = 0;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> draining;  // tools that wait for its end: serial, call
+  };
+
+  void OnFrame(Peer& peer, wire::Frame& frame);
+  void OnClosed(std::uint64_t serial);
+  void OnNode(Peer& peer, const wire::Frame& frame);
+  void OnTool(Peer& peer, const wire::Frame& frame);
+  void Hello(Peer& peer, const wire::Frame& frame);
+  void Register(Peer& peer, std::uint64_t call, wire::NodeFacts facts);
+  void Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts);
+  void Welcome(Peer& peer, std::uint64_t call);
+  void Fence(Peer& peer, std::uint64_t call, const std::string& why);
+  void Heartbeat(Peer& peer, const wire::Frame& frame);
+  void Place(Peer& peer, const wire::Frame& frame);
+  void Farewell(Peer& peer, const std::string& why);
+  void Drain(Peer& tool, std::uint64_t call, const std::string& node);
+  void StopIfAlone();
+  void Perform(const rules::MembershipActions& actions);
+  void Died(NodeNumber number, const std::string& why);
+  void Tell(const std::vector<wire::NodeFacts>& changed);
+  void Save(const wire::NodeFacts& facts, std::function<void(const Status&)> done);
+  // So that it can be placed on before its first heartbeat.
+  void Introduce(const wire::NodeFacts& facts);
+  [[nodiscard]] Peer* Find(std::uint64_t serial) const;
+  [[nodiscard]] Peer* PeerOf(NodeNumber number) const;
+
+  base::Loop& loop_;
+  Tables& tables_;
+  rules::Membership membership_;
+  rules::GlobalScheduler scheduler_;
+  std::function<void()> on_stop_;
+  std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
+  NodeNumber next_number_ = 1;
+  std::uint64_t next_serial_ = 1;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
+  std::unordered_map<NodeNumber, std::uint64_t> serials_;  // of nodes that are connected
+  base::Loop::TimerId timer_ = 0;
+  bool stopping_ = false;
+  base::Loop::TimerId stop_timer_ = 0;
+  std::size_t saving_ = 0;  // records on their way to the disk
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace manta::control

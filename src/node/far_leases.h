@@ -1,0 +1,185 @@
+// FarLeases lets owners of this node have workers on other nodes, and owners of other nodes have workers on this one.
+// It carries out what rules::SpillOver decides: a request stays in this node's queue (node/leases.h) or goes up to the
+// head, which names a node.
+//
+// A request of an owner here, while it is not simply the local queue's business:
+//
+//   kept (in the local queue) --waited too long--> placing --node named--> asked --granted--> given --> gone
+//                                    ^                |  it is this node: kept, for good
+//                                    +--- bounced, node died, head out of reach ---+
+//
+// An owner of another node gets a number of this node (its stand-in), by which the local queue and the store know it,
+// until it or its node is gone. What it asks for waits until its job's program is here.
+//
+// When the connection to a node ends: leases there are lost to our owners, what was only asked for is placed anew, and
+// workers that served its owners are killed, because those do the same and run the lost tasks again.
+//
+// Threads: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/loop.h"
+#include "node/cluster.h"
+#include "node/leases.h"
+#include "node/peers.h"
+#include "node/programs.h"
+#include "rules/node_load.h"
+#include "rules/spill_over.h"
+#include "wire/cluster_messages.h"
+
+namespace manta::node {
+
+class FarLeases {
+ public:
+  // What only the daemon can do.
+  struct Host {
+    std::function<bool(const Id& job)> knows_job;
+    // A job of another node, whose program is here now.
+    std::function<void(const wire::JobFacts& facts, base::Fd executable)> add_job;
+    // A number for an owner of another node (kNoProcess: the node is full), and its end.
+    std::function<ProcessId()> stand_in;
+    std::function<void(ProcessId stand_in)> gone;
+    // What is known of a job that runs here; nullptr: it does not, or it is about to end.
+    std::function<const wire::JobFacts*(const Id& job)> facts;
+    std::function<void(const Id& job)> end_job;  // of another node
+    std::function<void(ProcessId stand_in, const wire::KillWorker& order)> kill_worker;
+  };
+
+  FarLeases(base::Loop& loop, Cluster& cluster, Peers& peers, Leases& leases, Programs& programs, Host host);
+  ~FarLeases();
+  FarLeases(const FarLeases&) = delete;
+  FarLeases& operator=(const FarLeases&) = delete;
+
+  // ---- owners of this node ----
+
+  void Request(Peer& peer, const wire::LeaseRequest& message);
+  void Cancel(Peer& peer, const wire::LeaseCancel& message);
+  void Broken(Peer& peer, const wire::LeaseBroken& message);
+  void OwnerDied(ProcessId owner);
+  // KillWorker for a worker on another node.
+  void KillWorker(ProcessId owner, const wire::KillWorker& message);
+  // Tells everybody who runs something for the job.
+  void JobEnded(const Id& job);
+
+  // ---- owners of other nodes ----
+
+  // kNoProcess: unknown.
+  [[nodiscard]] ProcessId StandInOf(ProcessId owner) const;
+
+  // ---- the node's load ----
+
+  // For the heartbeat.
+  void Describe(rules::Heartbeat* heartbeat);
+  // Takes nothing new from now on; what waits here goes elsewhere.
+  void StartDraining();
+  [[nodiscard]] bool draining() const { return draining_; }
+  // Serves nobody, and nobody here waits for another node.
+  [[nodiscard]] bool Quiet() const { return serving_.empty() && far_.empty(); }
+  void EndRound();
+
+ private:
+  using Key = rules::LeaseKey;
+  // A request of an owner here that is not, or not only, the local queue's.
+  struct Far {
+    enum class State : std::uint8_t { kPlacing, kAsked, kGiven };
+    State state = State::kPlacing;
+    Id job;
+    wire::LeaseRequest message;
+    bool local = false;  // waits in the local queue meanwhile
+    NodeNumber node = 0;
+    std::uint64_t number = 0;  // FarLease::request
+    std::uint64_t ticket = 0;
+    ProcessId worker = kNoProcess;
+    std::vector<rules::NodeId> refused;
+    bool sent = false;  // FarLease
+    base::Loop::TimerId retry = 0;
+  };
+  // A request in the local queue that may still go up.
+  struct Kept {
+    Id job;
+    wire::LeaseRequest message;
+    std::int64_t ask_at_us = 0;
+  };
+  struct Owner {  // of another node
+    ProcessId owner = kNoProcess;
+    NodeNumber node = 0;
+  };
+  struct Coming {  // a job whose program is on its way
+    std::vector<std::pair<NodeNumber, wire::FarLease>> waiting;
+  };
+  struct Waiting {  // tasks of one queue
+    std::size_t index = 0;
+    std::int64_t tasks = 0;
+    std::set<std::uint64_t> requests;
+  };
+
+  // up
+  void WhenDescribed(const Id& job, NodeNumber for_node, const Programs::OnFacts& done);
+  [[nodiscard]] bool GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index);
+  void Place(const Key& key);
+  void ArmLook();
+  void Placed(const Key& key, const Result<std::vector<rules::Placement>>& placed);
+  void Stay(const Key& key);
+  void PlaceLater(const Key& key, std::int64_t after_us);
+  void AskNode(const Key& key, const rules::Placement& placement);
+  void SendFarLease(const Key& key, const rules::Placement& placement, const Result<wire::JobFacts>& facts);
+  void Refuse(const Key& key, const Failure& why);
+  void Forget(const Key& key);
+  void LookAtKept();
+  [[nodiscard]] Far* FindByNumber(NodeNumber from, std::uint64_t number, Key* key);
+  void Anew(const Key& key, bool at_once);
+
+  // down
+  void Register();
+  void RegisterAnswers();
+  void ProgramCame(const Id& job, const wire::JobFacts& facts, Result<base::Fd> executable);
+  void OnFarLease(NodeNumber from, const wire::FarLease& message);
+  void Accept(NodeNumber from, const wire::FarLease& message);
+  void Bounce(NodeNumber from, const wire::FarLease& message, const std::string& why);
+  void OwnerGone(ProcessId owner, bool kill, const Failure& why);
+  void NodeDown(NodeNumber node, const Status& why);
+  [[nodiscard]] NodeNumber NodeOfStandIn(ProcessId stand_in) const;
+  void Over(const Key& key);
+
+  // load
+  std::size_t Count(ProcessId owner, std::uint64_t queue, std::uint64_t request, std::uint64_t function,
+                    const Resources& need, std::int64_t tasks, double mean_run_us);
+  void Recount();
+
+  base::Loop& loop_;
+  Cluster& cluster_;
+  Peers& peers_;
+  Leases& leases_;
+  Programs& programs_;
+  const Host host_;
+  rules::NodeLoad load_;
+  const rules::SpillOver spill_over_;
+  bool draining_ = false;
+  std::map<Key, Far> far_;
+  std::unordered_map<std::uint64_t, Key> by_number_;
+  std::uint64_t next_number_ = 1;
+  std::map<Key, Kept> kept_;
+  base::Loop::TimerId look_timer_ = 0;
+  std::unordered_map<ProcessId, std::set<NodeNumber>> asked_nodes_;  // of an owner here
+  std::unordered_map<Id, std::set<NodeNumber>> job_nodes_;           // who runs something for a job of ours
+  std::map<ProcessId, Owner> owners_;                                // by stand-in
+  std::unordered_map<ProcessId, ProcessId> stand_ins_;               // by owner
+  std::map<std::pair<NodeNumber, std::uint64_t>, Key> serving_;      // FarLease::request to the local queue's key
+  std::unordered_map<Id, Coming> coming_;
+  std::map<std::pair<ProcessId, std::uint64_t>, Waiting> waiting_;
+  bool recounted_ = false;  // in this round
+  bool was_full_ = false;
+  std::vector<std::uint64_t> arrived_;  // tickets
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace manta::node

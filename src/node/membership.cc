@@ -1,0 +1,196 @@
+// What the daemon does as a node of a cluster.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "node/daemon.h"
+#include "node/linked_nodes.h"
+#include "store/pins.h"
+#include "wire/address.h"
+
+namespace manta::node {
+namespace {
+
+constexpr std::int64_t kDrainLookUs = 10'000;
+
+// Beside this daemon's own executable.
+std::string LibraryFolder() {
+  char path[4096];
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
+  const std::string self(path, size > 0 ? static_cast<std::size_t>(size) : 0);
+  return self.substr(0, self.rfind('/') + 1) + MANTA_BIN_TO_LIB;
+}
+
+}  // namespace
+
+Status Daemon::JoinCluster() {
+  if (config_.cluster.head.empty()) return {};
+  Result<std::unique_ptr<Cluster>> made = Cluster::Create(*loop_, config_.cluster);
+  if (!made.ok()) return made.status();
+  cluster_ = std::move(*made);
+  programs_ = std::make_unique<Programs>(*loop_, cluster_->links());
+  far_ = std::make_unique<FarLeases>(
+      *loop_, *cluster_, peers_, leases_, *programs_,
+      FarLeases::Host{
+          [this](const Id& job) { return !JobIsEnding(job); },
+          [this](const wire::JobFacts& facts, base::Fd executable) { AddFarJob(facts, std::move(executable)); },
+          [this] { return StandIn(); },
+          [this](ProcessId stand_in) { StandInGone(stand_in); },
+          [this](const Id& job) { return JobIsEnding(job) ? nullptr : &jobs_.find(job)->second.facts; },
+          [this](const Id& job) { EndFarJob(job); },
+          [this](ProcessId stand_in, const wire::KillWorker& order) {
+            const Worker* worker = pool_.FindByProcess(order.worker);
+            if (worker != nullptr && leases_.OwnerOf(*worker) == stand_in) KillWorkerOf(stand_in, order);
+          },
+      });
+  cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
+    SendLines(message.job, std::move(message.lines.lines));
+  });
+  ConnectObjects(cluster_->links(), *this);
+  cluster_->OnTransfer([this](wire::Link link) {
+    if (transfers_) transfers_->Accepted(std::move(link));
+  });
+  wire::NodeFacts facts;
+  facts.name = config_.node;
+  facts.local = config_.address;
+  facts.total = config_.total;
+  facts.labels = config_.labels;
+  facts.store_bytes = config_.store_bytes;
+  Cluster::Events events;
+  events.load = [this] {
+    rules::Heartbeat heartbeat;
+    far_->Describe(&heartbeat);
+    return heartbeat;
+  };
+  events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };
+  events.fenced = [this](bool stop, const std::string& why) { Fenced(stop, why); };
+  events.drain = [this] { Drain(); };
+  if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
+  config_.node = cluster_->self().name;
+  peers_.SetNode(cluster_->self().number);
+  linked_ = std::make_unique<LinkedNodes>(cluster_->links());
+  TransferOptions options;
+  options.secrets = cluster_->secrets();
+  return ShareObjects(*linked_, std::move(options));
+}
+
+void Daemon::FillWelcome(wire::Welcome* welcome) const {
+  welcome->total = config_.total;
+  welcome->store_bytes = config_.store_bytes;
+  welcome->node = config_.node;
+  welcome->address = config_.address;
+  if (cluster_ == nullptr) return;
+  welcome->total = cluster_->LargestTotal();
+  welcome->number = cluster_->self().number;
+  welcome->secrets = cluster_->secrets()->folder();
+  // The same interface as the node's own port, and any free port of it.
+  const Result<wire::Address> own = wire::ParseAddress(cluster_->self().address);
+  welcome->listen = own.ok() ? wire::ToString(wire::Address{own.value().host, 0}) : "127.0.0.1:0";
+  welcome->tls = cluster_->config().tls;
+}
+
+void Daemon::NodeChanged(const wire::NodeFacts& node) {
+  if (node.lives()) return;
+  std::vector<Id> ended;
+  for (const auto& [id, job] : jobs_) {
+    if (job.far && job.facts.home == node.number) ended.push_back(id);
+  }
+  for (const Id& id : ended) EndFarJob(id);
+}
+
+void Daemon::Fenced(bool stop, const std::string& why) {
+  std::fprintf(stderr, "mantad: %s ends: %s\n", config_.node.c_str(), why.c_str());
+  if (!stop) fenced_ = why;
+  Shutdown();
+}
+
+void Daemon::Drain() {
+  if (ending_ || drain_timer_ != 0) return;
+  std::fprintf(stderr, "mantad: %s is being drained\n", config_.node.c_str());
+  far_->StartDraining();
+  drain_timer_ = loop_->Every(kDrainLookUs, [this] { LeaveWhenDrained(); });
+}
+
+// When nobody here has anything to do any more: no lease, no actor, no driver.
+void Daemon::LeaveWhenDrained() {
+  if (ending_) return;
+  const bool drivers =
+      std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second.driver != kNoProcess; });
+  if (drivers || actors_.living() > 0 || !leases_.queue().leases().empty() || !far_->Quiet()) return;
+  Shutdown();
+}
+
+// ---- owners and jobs of other nodes ----
+
+ProcessId Daemon::StandIn() {
+  const ProcessId process = peers_.Reserve();
+  if (process == kNoProcess) return kNoProcess;
+  std::unique_ptr<std::byte[]> board = std::make_unique<std::byte[]>(store::PinBoard::kBytes);
+  area_.Reset(process);
+  keeper_.ProcessJoined(process, board.get());
+  boards_[process] = std::move(board);
+  return process;
+}
+
+void Daemon::StandInGone(ProcessId stand_in) {
+  directory_.ProcessDied(stand_in, "an owner on another node");
+  keeper_.ProcessDied(stand_in, [this](const Id& id) { return Needed(id); }, base::NowMicros());
+  area_.Reset(stand_in);
+  boards_.erase(stand_in);
+  peers_.Release(stand_in);
+}
+
+void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
+  Program program;
+  program.path = facts.program;
+  program.executable = std::move(executable);
+  program.arguments = facts.arguments;
+  program.environment = facts.environment;
+  if (!facts.directory.empty()) {
+    program.directory.Reset(open(facts.directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  }
+  if (facts.file.empty()) {
+    // It is not beside its libraries any more ($ORIGIN): Manta's own is here, too.
+    constexpr std::string_view kName = "LD_LIBRARY_PATH=";
+    const auto it = std::find_if(program.environment.begin(), program.environment.end(),
+                                 [&](const std::string& entry) { return entry.starts_with(kName); });
+    if (it == program.environment.end()) {
+      program.environment.push_back(Cat(kName, LibraryFolder()));
+    } else {
+      *it += Cat(":", LibraryFolder());
+    }
+  }
+  Job& job = jobs_[facts.job];
+  job.id = facts.job;
+  job.facts = facts;
+  job.far = true;
+  pool_.AddJob(facts.job, std::move(program));
+}
+
+void Daemon::EndFarJob(const Id& id) {
+  const auto it = jobs_.find(id);
+  if (it != jobs_.end() && it->second.far) EndJob(it->second);
+}
+
+void Daemon::SendLines(const Id& job, std::vector<wire::LogLine> lines) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  if (!it->second.far) return peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
+  if (cluster_->Find(it->second.facts.home) == nullptr) return;
+  cluster_->links().Send(it->second.facts.home, wire::FarLogLines{job, wire::LogLines{std::move(lines)}});
+}
+
+bool Daemon::ReadyForLines(const Id& job) const {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return true;
+  if (it->second.far) {
+    return cluster_->links().Backlog(it->second.facts.home) < wire::Connection::kMaxOutgoing / 8;
+  }
+  const Peer* driver = peers_.Find(it->second.driver);
+  return driver == nullptr || driver->connection->outgoing_bytes() < wire::Connection::kMaxOutgoing / 8;
+}
+
+}  // namespace manta::node

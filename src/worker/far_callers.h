@@ -1,0 +1,111 @@
+// FarCallers are the owners on other nodes that this worker serves, each over a connection of its own. What an owner
+// sends is laid out in this process's memory exactly as a local owner would lay it out in its arena, a queue and specs,
+// so the worker's main loop serves both alike; the replies go straight to the connection.
+//
+// Threads: the far thread listens, reads calls and fills queues; the worker's threads claim, run and reply. A queue has
+// one writer (the far thread), replies are under the caller's mutex.
+//
+// The end of a lease loses nothing: the worker gives back what it has not begun and says goodbye; the owner answers
+// that it sends no more; what was on its way in between goes back, too; then the connection closes, and only then is
+// the lease returned.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "far/link.h"
+#include "far/thread.h"
+#include "owner/owner.h"
+#include "owner/task_log.h"
+#include "shm/arena.h"
+#include "shm/lane.h"
+#include "shm/queue.h"
+#include "wire/listener.h"
+
+namespace manta::worker {
+
+class FarCaller {
+ public:
+  // `arena` is memory of this process for all its far callers; `wake` rings the worker's main thread.
+  FarCaller(ProcessId owner, std::shared_ptr<shm::Arena> arena, std::uint64_t queue, std::uint64_t lane,
+            std::shared_ptr<shm::ChunkAllocator> chunks, std::function<void()> wake);
+  ~FarCaller() { log_.Clear(); }
+  FarCaller(const FarCaller&) = delete;
+  FarCaller& operator=(const FarCaller&) = delete;
+
+  // ---- the worker's threads ----
+  void Reply(const shm::ReplyHeader& header, std::span<const std::byte> payload);
+  void Started(std::uint64_t token);
+  // After each call; `more`: another one is there to be run at once.
+  void Flush(bool more);
+  // Gives back what has not begun and says goodbye. `done` is called on the far thread when the connection is closed.
+  void Return(std::function<void()> done);
+
+  [[nodiscard]] ProcessId owner() const { return owner_; }
+  [[nodiscard]] const std::shared_ptr<shm::Arena>& arena() const { return arena_; }
+  [[nodiscard]] std::uint64_t queue() const { return queue_; }
+  [[nodiscard]] std::uint64_t lane() const { return lane_; }
+
+  // ---- the far thread ----
+  void Connected(std::shared_ptr<far::Link> link);
+  void OnFrame(wire::Frame& frame);
+  void OnClosed();
+
+ private:
+  void Take(std::string_view specs);
+  void PushWaiting();
+  void Reap();
+  // With the mutex held.
+  void GiveBack();
+  void SendReplies();
+
+  const ProcessId owner_;
+  const std::shared_ptr<shm::Arena> arena_;
+  const std::uint64_t queue_;
+  const std::uint64_t lane_;
+  const std::function<void()> wake_;
+  // The far thread's own.
+  std::shared_ptr<shm::ChunkAllocator> chunks_;
+  owner::TaskLog log_;
+  std::uint64_t reaped_ = 0;  // position up to which specs are dropped
+
+  std::mutex mutex_;  // guards what follows
+  shm::QueueOwner ring_;
+  std::deque<std::uint64_t> waiting_;    // specs for which the ring has no room
+  std::vector<std::uint64_t> unneeded_;  // specs that never got there
+  std::shared_ptr<far::Link> link_;
+  std::string replies_;
+  bool returning_ = false;
+  bool closed_ = false;
+  std::function<void()> done_;
+};
+
+class FarCallers {
+ public:
+  explicit FarCallers(owner::Owner& owner) : owner_(owner) {}
+
+  // Where this worker listens; starts to if it does not yet.
+  Result<std::string> Listen();
+  // A caller that will come and show `pass`.
+  Result<std::shared_ptr<FarCaller>> Expect(std::uint64_t pass, ProcessId owner);
+
+ private:
+  void Accept(wire::Link link);
+
+  owner::Owner& owner_;
+  std::shared_ptr<shm::Arena> arena_;
+  std::shared_ptr<shm::ChunkAllocator> chunks_ = std::make_shared<shm::ChunkAllocator>();
+  far::Thread* thread_ = nullptr;
+  std::string address_;
+  std::unique_ptr<wire::Listener> listener_;                                // the far thread's
+  std::mutex mutex_;                                                        // guards what follows
+  std::unordered_map<std::uint64_t, std::shared_ptr<FarCaller>> expected_;  // by pass
+};
+
+}  // namespace manta::worker

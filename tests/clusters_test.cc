@@ -1,0 +1,183 @@
+// Clusters of several nodes, started by the command line, used through the public API.
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "fixture.h"
+
+namespace manta::testing {
+namespace {
+
+std::string WhereAmI(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return CurrentContext().node;
+}
+
+int Square(int x) { return x * x; }
+
+std::string Print(const std::string& text) {
+  std::printf("%s\n", text.c_str());
+  return CurrentContext().node;
+}
+
+class ClustersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    secrets_ = folder_.path() + "/secrets";
+    unsetenv("MANTA_ADDRESS");
+    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
+  }
+  void TearDown() override {
+    Shutdown();
+    Manta({"stop"});
+    std::filesystem::remove_all(secrets_);
+    unsetenv("MANTA_SECRETS");
+  }
+
+  // What it says; empty if it fails.
+  std::string Manta(std::vector<std::string> words, std::string* errors = nullptr) {
+    words.insert(words.begin(), {"--secrets", secrets_});
+    Child child("manta", words);
+    const int status = child.Finish();
+    if (errors != nullptr) *errors = child.Err();
+    if (status != 0 && errors == nullptr && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
+    return status == 0 ? child.Out() : std::string();
+  }
+  // One CPU here and one there, where gold is.
+  void StartTwo() {
+    ASSERT_NE(Manta({"start", "--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1", "--store-bytes",
+                     "67108864"}),
+              "");
+    ASSERT_NE(Manta({"start", "--join", Head(), "--cpus", "1", "--name", "n2", "--resource", "gold=1", "--store-bytes",
+                     "67108864"}),
+              "");
+  }
+  [[nodiscard]] std::string State() const { return ReadFile(secrets_ + "/cluster"); }
+  [[nodiscard]] std::string Head() const {
+    std::istringstream words(State());
+    std::string word;
+    words >> word >> word;
+    return word;
+  }
+  [[nodiscard]] pid_t PidOf(const std::string& what, const std::string& name) const {
+    for (const std::string& line : Lines(State())) {
+      if (line.starts_with(what) && line.ends_with(name)) return std::atoi(line.substr(what.size() + 1).c_str());
+    }
+    return 0;
+  }
+  // Where `count` tasks of 20 ms ran.
+  static std::map<std::string, int> RunTasks(int count) {
+    std::vector<Ref<std::string>> refs;
+    refs.reserve(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) refs.push_back(Task(WhereAmI).Remote(20));
+    std::map<std::string, int> nodes;
+    for (const Ref<std::string>& ref : refs) ++nodes[ref.Get()];
+    return nodes;
+  }
+
+  Folder folder_;
+  std::string secrets_;
+};
+
+TEST_F(ClustersTest, AProgramFindsTheLocalClusterAndItsTasksRunOnAllNodes) {
+  StartTwo();
+  Init();
+  EXPECT_EQ(CurrentContext().node, "n1");
+  const std::map<std::string, int> nodes = RunTasks(60);
+  EXPECT_GT(nodes.at("n1"), 10);
+  EXPECT_GT(nodes.at("n2"), 10);
+}
+
+TEST_F(ClustersTest, TheHeadsAddressMeansItsNodeOnThisMachine) {
+  StartTwo();
+  Config config;
+  config.address = Head();
+  Init(config);
+  EXPECT_EQ(Task(Square).Remote(7).Get(), 49);
+  Shutdown();
+  config.address = "127.0.0.1:1";
+  try {
+    Init(config);
+    ADD_FAILURE() << "there is no such cluster";
+  } catch (const UnavailableError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("manta start --join 127.0.0.1:1"));
+  }
+}
+
+TEST_F(ClustersTest, ATaskRunsWhereItsResourceIsAndItsOutputComesHome) {
+  StartTwo();
+  Init();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Task(Print).SetResource("gold", 1).Remote("greetings from afar").Get(), "n2");
+  Shutdown();
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), ::testing::HasSubstr("greetings from afar"));
+}
+
+TEST_F(ClustersTest, ATaskThatNoNodeCanHoldIsRefused) {
+  StartTwo();
+  Init();
+  EXPECT_THROW(Task(Square).SetResource("silver", 1).Remote(1).Get(), InfeasibleError);
+}
+
+TEST_F(ClustersTest, TasksOfANodeThatIsKilledRunElsewhere) {
+  StartTwo();
+  Init();
+  std::vector<Ref<std::string>> refs;
+  refs.reserve(60);
+  for (int i = 0; i < 60; ++i) refs.push_back(Task(WhereAmI).Remote(20));
+  std::this_thread::sleep_for(200ms);
+  kill(PidOf("node", "n2"), SIGKILL);
+  for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get().empty());
+  EXPECT_THAT(Manta({"nodes", "--all"}), ::testing::HasSubstr("dead"));
+}
+
+TEST_F(ClustersTest, TasksGoOnWhileTheHeadIsKilledAndStartedAgain) {
+  StartTwo();
+  Init();
+  RunTasks(10);
+  kill(PidOf("control", ""), SIGKILL);
+  EXPECT_EQ(RunTasks(10).size() > 0, true);
+  EXPECT_NE(Manta({"start", "--head"}), "");
+  EXPECT_TRUE(Eventually([&] { return RunTasks(40).size() == 2; }));
+}
+
+TEST_F(ClustersTest, ADrainedNodeLeavesWhileTasksRun) {
+  StartTwo();
+  Init();
+  std::vector<Ref<std::string>> refs;
+  refs.reserve(60);
+  for (int i = 0; i < 60; ++i) refs.push_back(Task(WhereAmI).Remote(20));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_THAT(Manta({"drain", "n2"}), ::testing::HasSubstr("has left"));
+  for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get().empty());
+  EXPECT_EQ(RunTasks(10).size(), 1U);
+  std::string errors;
+  Manta({"drain", "n7"}, &errors);
+  EXPECT_THAT(errors, ::testing::HasSubstr("n7"));
+}
+
+TEST_F(ClustersTest, ManyNodesOnOneMachineEndWithTheirCommand) {
+  Child cluster("manta", {"--secrets", secrets_, "cluster", "--nodes", "4", "--store-bytes", "67108864"});
+  ASSERT_TRUE(cluster.Says("Ctrl-C stops it")) << cluster.Err();
+  Init();
+  EXPECT_GE(RunTasks(80).size(), 3U);
+  Shutdown();
+  EXPECT_EQ(Lines(Manta({"nodes"})).size(), 5U);
+  kill(cluster.pid(), SIGINT);
+  EXPECT_EQ(cluster.Finish(), 0);
+  EXPECT_TRUE(cluster.LeavesNothing());
+}
+
+TEST_F(ClustersTest, SecondHeadAndUnknownClusterSayWhatToDo) {
+  std::string errors;
+  Manta({"nodes"}, &errors);
+  EXPECT_THAT(errors, ::testing::HasSubstr("manta start --head"));
+  StartTwo();
+  Manta({"start", "--head"}, &errors);
+  EXPECT_THAT(errors, ::testing::HasSubstr("manta stop"));
+  Manta({"token"}, &errors);
+  EXPECT_THAT(errors, ::testing::HasSubstr("--listen"));
+}
+
+}  // namespace
+}  // namespace manta::testing
