@@ -162,10 +162,16 @@ void Head::Hello(Peer& peer, const wire::Frame& frame) {
   peer.greeted = true;
   wire::NodeFacts& facts = hello->facts;
   if (facts.number != 0) return Return(peer, frame.call, facts);
-  if (facts.name.empty()) facts.name = Cat("n", next_number_);
-  const auto taken = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    return entry.second.lives() && entry.second.name == facts.name;
-  });
+  const auto bearer = [&] {
+    return std::find_if(nodes_.begin(), nodes_.end(),
+                        [&](const auto& entry) { return entry.second.lives() && entry.second.name == facts.name; });
+  };
+  if (facts.name.empty()) {
+    NodeNumber suffix = next_number_;
+    do facts.name = Cat("n", suffix++);
+    while (bearer() != nodes_.end());
+  }
+  const auto taken = bearer();
   if (taken != nodes_.end()) {
     // One that is not connected may be about to be declared dead: then this one may try again.
     const bool there = PeerOf(taken->first) != nullptr;
