@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/program.h"
+#include "manta/internal/embed.h"
 #include "owner/named.h"
 #include "worker/output.h"
 #include "worker/stack.h"
@@ -132,6 +133,13 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   failure->type = type == nullptr ? "an exception" : Demangled(type->name());
   try {
     throw;
+  } catch (const internal::ForeignError& error) {
+    failure->code = error.code();
+    failure->type = error.type();
+    failure->cause = error.payload();
+    failure->message = error.what();
+    *retryable = error.retryable();
+    return failure;
   } catch (const CancelledError& error) {
     failure->code = Code::kCancelled;
     failure->cause = error.what();

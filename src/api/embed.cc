@@ -1,0 +1,40 @@
+// The seam of include/manta/internal/embed.h.
+#include "manta/internal/embed.h"
+
+#include "api/worker_command.h"
+#include "owner/entry.h"
+#include "worker/execution.h"
+#include "worker/fork_server.h"
+#include "worker/start_hook.h"
+
+namespace manta::internal {
+namespace {
+
+void (*g_in_worker)() = nullptr;
+
+int EmbeddedWorker(int socket) {
+  g_in_worker();
+  return worker::WorkerMain(socket);
+}
+
+}  // namespace
+
+std::vector<std::string>& WorkerCommand() {
+  static auto* words = new std::vector<std::string>();
+  return *words;
+}
+
+void SetWorkerCommand(std::vector<std::string> words) { WorkerCommand() = std::move(words); }
+
+void ServeForks(void (*in_worker)()) {
+  g_in_worker = in_worker;
+  worker::SetWorkerEntry(&EmbeddedWorker);
+  worker::DivertIfForkServer();
+  worker::SetWorkerEntry(nullptr);
+}
+
+bool IsReady(const Entry* entry) noexcept { return entry->done(); }
+
+bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
+
+}  // namespace manta::internal
