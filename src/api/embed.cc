@@ -6,6 +6,7 @@
 #include "worker/execution.h"
 #include "worker/fork_server.h"
 #include "worker/start_hook.h"
+#include "worker/worker.h"
 
 namespace manta::internal {
 namespace {
@@ -36,5 +37,13 @@ void ServeForks(void (*in_worker)()) {
 bool IsReady(const Entry* entry) noexcept { return entry->done(); }
 
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
+
+void SetActorStep(Invocation& call, ActorStep step) { static_cast<worker::Execution&>(call).SetActorStep(step); }
+
+void Defer(Invocation& call) { static_cast<worker::Execution&>(call).Defer(); }
+
+void Resume(Invocation* call, Trampoline rest) {
+  worker::Worker::Current()->Resume(static_cast<worker::Execution*>(call), rest);
+}
 
 }  // namespace manta::internal

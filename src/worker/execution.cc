@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/program.h"
-#include "manta/internal/embed.h"
 #include "owner/named.h"
 #include "worker/output.h"
 #include "worker/stack.h"
@@ -223,6 +222,13 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
   if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
   if (failure != nullptr) ReplyFailure(*failure, retryable);
   if (served_ != nullptr) owner_.bell().current.store(0, std::memory_order_release);
+}
+
+void Execution::Resume(internal::Trampoline rest) {
+  deferred_ = false;
+  bool retryable = false;
+  const std::unique_ptr<Failure> failure = Invoke(rest, &retryable);
+  if (failure != nullptr) ReplyFailure(*failure, retryable);
 }
 
 Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {

@@ -33,6 +33,9 @@ class Worker final : public owner::InPlaceRunner {
   [[nodiscard]] bool RoomOnStack() const override;
   void Run(const std::byte* spec, std::uint64_t bytes) override;
 
+  // Ends a deferred call of the actor.
+  void Resume(Execution* call, internal::Trampoline rest);
+
   [[nodiscard]] static Worker* Current();
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
 
@@ -72,6 +75,8 @@ class Worker final : public owner::InPlaceRunner {
   std::unique_ptr<ActorSelf> actor_;
   Resources actor_need_;
   std::uint32_t concurrency_ = 1;
+  std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
+  bool step_busy_ = true;       // something is under way there; its constructor may have begun it
   // Threads of an actor that runs several calls at a time.
   struct Job {
     Served* served = nullptr;

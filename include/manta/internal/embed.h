@@ -31,6 +31,21 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
 [[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
 
+// ---- actors that do many things on one thread ----
+
+// What such an actor does besides beginning calls: some of what is under way. With `wait` it may sleep for a
+// millisecond or so, until there is something to do. False: nothing is under way.
+using ActorStep = bool (*)(bool wait);
+
+// By the trampoline that creates an actor: its calls run on the worker's main thread, as many at a time as its
+// concurrency says, because their trampolines may Defer; between them the worker calls `step`.
+MANTA_EXPORT void SetActorStep(Invocation& call, ActorStep step);
+
+// By the trampoline of such an actor's call: it returns without a result. The call is then the caller's, who must
+// Resume it, once, on the same thread: `rest` returns values or throws, like any trampoline.
+MANTA_EXPORT void Defer(Invocation& call);
+MANTA_EXPORT void Resume(Invocation* call, Trampoline rest);
+
 // Thrown out of a trampoline: an exception of the other language. TaskError hands `type` and `payload` to the front end
 // that gets the result; `message` is the whole story for everybody else.
 class ForeignError : public std::exception {
