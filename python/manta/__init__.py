@@ -36,11 +36,14 @@ from ._runtime import (
 )
 from ._stream import DynamicObjectRefGenerator, ObjectRefGenerator
 from ._worker import load_function as _load_function
+from ._worker import begin_async as _begin_async
 from ._worker import special as _special
+from ._worker import step_async as _step_async
 
 __version__ = "0.1.0"
 
-_core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_load_function, special=_special,
+_core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_load_function,
+            begin_async=_begin_async, step_async=_step_async, special=_special,
             describe=_errors_module.describe, rebuild=_errors_module.rebuild, errors=exceptions.BY_CODE,
             await_ref=_await_ref)
 

@@ -21,7 +21,7 @@ class StreamHost:
     def __init__(self, published: Any, args: Any, kwargs: Any) -> None:
         from . import _worker
 
-        code, _ = _worker.load_function(published, None) if published[1] else (published[0], None)
+        code = _worker.load_function(published, None)[0] if published[1] else published[0]
         self._items = iter(code(*args, **kwargs))
 
     def next(self) -> tuple[str, Any]:

@@ -54,8 +54,8 @@ def begin() -> None:
         numpy.random.seed()
 
 
-def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any]:
-    """What to call, and which exceptions are worth another try."""
+def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool]:
+    """What to call, which exceptions are worth another try, and whether it is a class with coroutines."""
     from . import _publish
 
     thing, details = published
@@ -67,7 +67,7 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
         code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
     if details.get("dynamic"):
         code = _dynamic(code)
-    return code, details.get("retry")
+    return code, details.get("retry"), "async" in details
 
 
 def _with_environment(env: dict[str, str], function: Any) -> Any:
@@ -109,6 +109,18 @@ def special(actor: Any, name: str) -> Any:
     from . import _stream
 
     return _stream.METHODS[name].__get__(actor)
+
+
+def begin_async(coroutine: Any, number: int) -> None:
+    from . import _async_actor
+
+    _async_actor.begin(coroutine, number)
+
+
+def step_async(wait: bool) -> bool:
+    from . import _async_actor
+
+    return _async_actor.step(wait)
 
 
 def exit_actor() -> None:

@@ -18,15 +18,15 @@ namespace {
 
 // setup(**hooks)
 PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"dumps",   "loads",  "load_function", "special", "describe",
-                                "rebuild", "errors", "await_ref",     nullptr};
+  static const char* names[] = {"dumps",    "loads",   "load_function", "begin_async", "step_async", "special",
+                                "describe", "rebuild", "errors",        "await_ref",   nullptr};
   Hooks given;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOO!O", const_cast<char**>(names), &given.dumps, &given.loads,
-                                   &given.load_function, &given.special, &given.describe, &given.rebuild, &PyTuple_Type,
-                                   &given.errors, &given.await_ref))
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!O", const_cast<char**>(names), &given.dumps, &given.loads,
+                                   &given.load_function, &given.begin_async, &given.step_async, &given.special,
+                                   &given.describe, &given.rebuild, &PyTuple_Type, &given.errors, &given.await_ref))
     return nullptr;
-  for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.special, given.describe, given.rebuild,
-                         given.errors, given.await_ref})
+  for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.begin_async, given.step_async,
+                         given.special, given.describe, given.rebuild, given.errors, given.await_ref})
     Py_INCREF(hook);
   hooks = given;
   Py_RETURN_NONE;

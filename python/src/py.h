@@ -54,7 +54,9 @@ class NoGil {
 struct Hooks {
   PyObject* dumps = nullptr;          // value -> (bytes, [PickleBuffer])
   PyObject* loads = nullptr;          // pickle.loads
-  PyObject* load_function = nullptr;  // what was published, ObjectRef -> (callable, exceptions to retry)
+  PyObject* load_function = nullptr;  // what was published, ObjectRef -> (callable, exceptions to retry, async)
+  PyObject* begin_async = nullptr;    // coroutine, number: has the loop run it, and end the call of that number
+  PyObject* step_async = nullptr;     // wait: one turn of the loop; is anything under way?
   PyObject* special = nullptr;        // actor, name -> callable: methods that every actor has
   PyObject* describe = nullptr;       // exception, cancelled -> (text, payload)
   PyObject* rebuild = nullptr;        // text, payload -> exception

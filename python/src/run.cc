@@ -38,7 +38,10 @@ class Gil {
 struct Function {
   PyObject* code = nullptr;   // what to call
   PyObject* retry = nullptr;  // exception classes worth another try, or None
+  bool is_async = false;      // a class with coroutines among its methods
 };
+
+bool in_async_actor = false;  // the actor of this process
 
 struct IdHash {
   std::size_t operator()(const std::array<std::byte, 16>& id) const {
@@ -76,6 +79,7 @@ const Function* FunctionOf(const CallHead& head) {
   Function made;
   made.code = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 0));
   made.retry = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 1));
+  made.is_async = PyTuple_GET_ITEM(loaded.get(), 2) == Py_True;
   return &functions.emplace(id, made).first->second;
 }
 
@@ -212,6 +216,69 @@ class Values {
   PyObject* names_ = nullptr;
 };
 
+// false: a Python error is set.
+bool ReturnAll(internal::Invocation& call, PyObject* result) {
+  const std::uint32_t count = call.returns();
+  return count == 1 ? ReturnOne(call, result) : ReturnSeveral(call, result, count);
+}
+
+// ---- actors with coroutines ----
+
+bool Step(bool wait) {
+  const Gil gil;
+  const Obj busy(PyObject_CallOneArg(hooks.step_async, wait ? Py_True : Py_False));
+  if (!busy) PyErr_WriteUnraisable(hooks.step_async);
+  return busy.get() == Py_True;
+}
+
+// What FinishAsync was given, for the trampoline that it resumes.
+PyObject* finished_value = nullptr;
+PyObject* finished_error = nullptr;
+
+void EndAsync(internal::Invocation& call) {
+  const bool cancelled = finished_error != nullptr && internal::IsCancelled(call);
+  bool done = false;
+  try {
+    if (finished_error != nullptr) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(finished_error)), finished_error);
+    } else {
+      done = ReturnAll(call, finished_value);
+    }
+  } catch (...) {
+    RaiseCurrent();
+  }
+  if (!done) ThrowPythonError(false, nullptr, cancelled);
+}
+
+// finish_async(number, value, error or None)
+PyObject* FinishAsync(PyObject*, PyObject* args) {
+  unsigned long long number = 0;
+  PyObject* value = nullptr;
+  PyObject* error = nullptr;
+  if (!PyArg_ParseTuple(args, "KOO", &number, &value, &error)) return nullptr;
+  finished_value = value;
+  finished_error = error == Py_None ? nullptr : error;
+  return Guard([&] {
+    internal::Resume(reinterpret_cast<internal::Invocation*>(number), &EndAsync);
+    return Py_NewRef(Py_None);
+  });
+}
+
+// is_cancelled(number)
+PyObject* IsCancelled(PyObject*, PyObject* number) {
+  const unsigned long long call = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyBool_FromLong(internal::IsCancelled(*reinterpret_cast<internal::Invocation*>(call)));
+}
+
+bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
+  const Obj number(PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(&call)));
+  if (!number) return false;
+  const Obj done(PyObject_CallFunctionObjArgs(hooks.begin_async, coroutine, number.get(), nullptr));
+  if (done) internal::Defer(call);
+  return static_cast<bool>(done);
+}
+
 bool Run(internal::Invocation& call, const CallHead& head, internal::View text, PyObject** retry) {
   Obj code;
   if (head.kind == CallKind::kMethod) {
@@ -227,6 +294,10 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     if (function == nullptr) return false;
     *retry = function->retry;
     code = Obj::Share(function->code);
+    if (head.kind == CallKind::kCreate && function->is_async) {
+      in_async_actor = true;
+      internal::SetActorStep(call, &Step);
+    }
   }
   text.data += head.name;
   text.size -= head.name;
@@ -242,8 +313,8 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     call.destroy = &DestroyActor;
     return true;
   }
-  const std::uint32_t count = call.returns();
-  return count == 1 ? ReturnOne(call, result.get()) : ReturnSeveral(call, result.get(), count);
+  if (in_async_actor && PyCoro_CheckExact(result.get())) return BeginAsync(call, result.get());
+  return ReturnAll(call, result.get());
 }
 
 void InWorker() {
@@ -274,6 +345,8 @@ PyObject* Write(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"serve_forks", ServeForks, METH_NOARGS, nullptr},
     {"write", Write, METH_VARARGS, nullptr},
+    {"finish_async", FinishAsync, METH_VARARGS, nullptr},
+    {"is_cancelled", IsCancelled, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
