@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import traceback
 
 from . import _core, _serialize
 from .exceptions import TaskCancelledError, TaskError
@@ -14,6 +13,8 @@ _dual_classes: dict[type, type] = {}
 
 def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
     """The text for whoever gets the result, and the pickled exception (empty if it cannot be pickled)."""
+    import traceback
+
     task, task_id, node, _, _ = _core.context()
     if cancelled:
         return f"task {task} was cancelled in worker {os.getpid()}", b""

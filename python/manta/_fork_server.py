@@ -7,9 +7,6 @@ import importlib
 import os
 import sys
 
-# Modules that a driver has loaded and its workers will want, too; loaded once here, they are shared.
-PRELOAD = ("numpy", "asyncio")
-
 
 def main() -> None:
     path = os.environ.pop("MANTA_PYTHON_PATH", None)
@@ -21,8 +18,7 @@ def main() -> None:
 
     _serialize.cloudpickle()
     for name in os.environ.pop("MANTA_PYTHON_PRELOAD", "").split():
-        if name in PRELOAD:
-            importlib.import_module(name)
+        importlib.import_module(name)
     _core.serve_forks()
     sys.exit("manta._fork_server is started by mantad: there is nothing to do here")
 

@@ -4,7 +4,6 @@ An option is supported, or it raises: none is ignored.
 """
 from __future__ import annotations
 
-import difflib
 import numbers
 from typing import Any, Mapping
 
@@ -35,6 +34,8 @@ def check(given: Mapping[str, Any], known: set[str], what: str) -> dict[str, Any
     out: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
+            import difflib
+
             close = difflib.get_close_matches(name, sorted(known), 1)
             raise ValueError(f"{what} has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         if value is None:

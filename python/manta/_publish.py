@@ -4,7 +4,6 @@ They stay published as long as the cluster lives: a call that waits in a queue n
 """
 from __future__ import annotations
 
-import hashlib
 import threading
 from typing import Any
 
@@ -47,4 +46,6 @@ def note_loaded(thing: Any, ref: _core.ObjectRef) -> None:
 
 
 def _digest(data: bytes) -> bytes:
+    import hashlib
+
     return hashlib.blake2b(data, digest_size=16).digest()

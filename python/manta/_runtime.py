@@ -10,9 +10,11 @@ from typing import Any, Callable, Sequence
 
 from . import _core, _options
 from ._actor import ActorClass, ActorHandle
-from ._fork_server import PRELOAD
 from ._function import RemoteFunction
 from .exceptions import InvalidError, NotFoundError
+
+# Modules that a driver has loaded and its workers will want, too; the fork server loads them once for all.
+PRELOAD = ("numpy", "asyncio")
 
 _lock = threading.Lock()
 _in_worker = False
@@ -99,7 +101,20 @@ def init(
         _core.next_session()
         _namespace = namespace or "default"
         _methods.clear()
-        return _context()
+    _warm_up()
+    return _context()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _warm_up() -> None:
+    """The interpreter that workers are forked from has started when this returns; the first task then takes
+    milliseconds. A cluster that is busy or has no CPU free is not waited for.
+    """
+    ref = _make_remote(_nothing, {"num_cpus": 0}).remote()
+    _core.wait([ref], 1, 5)
 
 
 def _memory_mebibytes() -> float:

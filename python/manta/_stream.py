@@ -5,7 +5,7 @@ calls on their way, each of which makes one item; so the writer is never further
 """
 from __future__ import annotations
 
-import uuid
+import os
 from typing import Any, Iterator
 
 from . import _core, _options
@@ -147,7 +147,7 @@ def start_task(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def start_method(handle: Any, name: str, options: dict[str, Any], args: Any, kwargs: Any) -> ObjectRefGenerator:
-    stream = uuid.uuid4().hex
+    stream = os.urandom(16).hex()
     handle.__manta_start__.remote(stream, name, args, kwargs)
     step = handle.__manta_step__.options(num_returns=2).remote
     return ObjectRefGenerator(step, (stream,), options.get("_generator_backpressure_num_objects", WINDOW), handle,
