@@ -20,6 +20,7 @@ from ._aio import await_ref as _await_ref
 from ._core import ObjectRef, get
 from ._function import RemoteFunction
 from ._runtime import (
+    available_resources,
     cancel,
     cluster_resources,
     get_actor,
@@ -49,6 +50,6 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "cancel", "cluster_resources", "exceptions", "get", "get_actor", "get_gpu_ids", "get_runtime_context", "init",
+    "available_resources", "cancel", "cluster_resources", "exceptions", "get", "get_actor", "get_gpu_ids", "get_runtime_context", "init",
     "is_initialized", "kill", "method", "nodes", "put", "remote", "shutdown", "wait",
 ]

@@ -233,6 +233,14 @@ def cluster_resources() -> dict[str, float]:
     return out
 
 
+def available_resources() -> dict[str, float]:
+    """What is not in use just now."""
+    out = cluster_resources()
+    for name, amount in _core.resources_in_use().items():
+        out[name] = max(0.0, out.get(name, 0.0) - amount * (_options.MEBIBYTE if name == "memory" else 1))
+    return out
+
+
 def nodes() -> list[dict[str, Any]]:
     import socket
 

@@ -123,14 +123,27 @@ PyObject* GetContext(PyObject*, PyObject*) {
   });
 }
 
+PyObject* Amounts(const std::map<std::string, double>& amounts) {
+  Obj out(PyDict_New());
+  for (const auto& [name, amount] : amounts) {
+    const Obj number(PyFloat_FromDouble(amount));
+    if (!out || !number || PyDict_SetItemString(out.get(), name.c_str(), number.get()) != 0) return nullptr;
+  }
+  return out.release();
+}
+
 PyObject* GetClusterResources(PyObject*, PyObject*) {
-  return Guard([&]() -> PyObject* {
-    Obj out(PyDict_New());
-    for (const auto& [name, amount] : ClusterResources()) {
-      const Obj number(PyFloat_FromDouble(amount));
-      if (!number || PyDict_SetItemString(out.get(), name.c_str(), number.get()) != 0) return nullptr;
+  return Guard([&] { return Amounts(ClusterResources()); });
+}
+
+PyObject* GetResourcesInUse(PyObject*, PyObject*) {
+  return Guard([&] {
+    std::map<std::string, double> amounts;
+    {
+      const NoGil free;
+      amounts = internal::ResourcesInUse();
     }
-    return out.release();
+    return Amounts(amounts);
   });
 }
 
@@ -142,6 +155,7 @@ PyMethodDef functions[] = {
     {"find_actor", FindActor, METH_VARARGS, nullptr},
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
+    {"resources_in_use", GetResourcesInUse, METH_NOARGS, nullptr},
     {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -317,6 +318,19 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
   return ReturnAll(call, result.get());
 }
 
+// The engine sets the variable for the process; os.environ is a copy that does not see it.
+void ShowGpus() {
+  static std::string known;
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr || known == text) return;
+  known = text;
+  const Obj os(PyImport_ImportModule("os"));
+  const Obj environment(os ? PyObject_GetAttrString(os.get(), "environ") : nullptr);
+  const Obj value(PyUnicode_FromString(text));
+  if (!environment || !value || PyMapping_SetItemString(environment.get(), "CUDA_VISIBLE_DEVICES", value.get()) != 0)
+    PyErr_Clear();
+}
+
 void InWorker() {
   PyOS_AfterFork_Child();
   const Obj module(PyImport_ImportModule("manta._worker"));
@@ -362,6 +376,7 @@ void RunPython(internal::Invocation& call) {
   if (text.size < head.name) throw CorruptError("a call's method is cut off");
   Interruptible interruptible(call);
   const Gil gil;
+  ShowGpus();
   PyObject* retry = nullptr;
   bool done = false;
   try {

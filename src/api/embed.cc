@@ -3,6 +3,7 @@
 
 #include "api/worker_command.h"
 #include "owner/entry.h"
+#include "owner/owner.h"
 #include "worker/execution.h"
 #include "worker/fork_server.h"
 #include "worker/start_hook.h"
@@ -35,6 +36,16 @@ void ServeForks(void (*in_worker)()) {
 }
 
 bool IsReady(const Entry* entry) noexcept { return entry->done(); }
+
+std::map<std::string, double> ResourcesInUse() {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  Result<wire::StatusReply> reply = visit.owner()->link().Call<wire::StatusReply>(wire::StatusRequest{});
+  if (!reply.ok()) throw UnavailableError(reply.status().message());
+  std::map<std::string, double> out;
+  for (const auto& [name, amount] : reply->in_use.amounts()) out[name] = static_cast<double>(amount) / kUnit;
+  return out;
+}
 
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 
 // Would Await return at once?
 [[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
+
+// What tasks and actors of this node use just now, by name. Asks the daemon.
+[[nodiscard]] MANTA_EXPORT std::map<std::string, double> ResourcesInUse();
 
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
 [[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
