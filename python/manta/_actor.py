@@ -41,6 +41,7 @@ class ActorMethod:
         returns = options.get("num_returns", 1)
         if returns == "dynamic":
             raise NotImplementedError("num_returns='dynamic' of an actor's method is not supported: use 'streaming'")
+        self.remote: Any
         if returns == "streaming":
             self.remote = functools.partial(_stream, target, name, options)
             return
@@ -135,7 +136,7 @@ class ActorClass(Generic[T]):
 
     def __init__(self, cls: type[T] | None, options: dict[str, Any], *, name: str = "",
                  methods: dict[str, dict[str, Any]] | None = None, is_async: bool = False,
-                 ref: _core.ObjectRef | None = None) -> None:
+                 ref: _core.ObjectRef[Any] | None = None) -> None:
         self._cls = cls
         self._options = options
         self._ref = ref
@@ -172,7 +173,7 @@ class ActorClass(Generic[T]):
         made._cls = self._cls
         return made
 
-    def _published(self) -> _core.ObjectRef:
+    def _published(self) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
         env = self._options.get("runtime_env")
         if env:

@@ -8,11 +8,11 @@ from . import _core
 
 _lock = threading.Lock()
 _wake = threading.Condition(_lock)
-_new: list[tuple[_core.ObjectRef, Any, Any]] = []
+_new: list[tuple[_core.ObjectRef[Any], Any, Any]] = []
 _thread: threading.Thread | None = None
 
 
-def await_ref(ref: _core.ObjectRef) -> Generator[Any, None, Any]:
+def await_ref(ref: _core.ObjectRef[Any]) -> Generator[Any, None, Any]:
     """What ``ObjectRef.__await__`` returns."""
     if not ref.is_ready():
         import asyncio
@@ -24,7 +24,7 @@ def await_ref(ref: _core.ObjectRef) -> Generator[Any, None, Any]:
     return _core.get(ref)
 
 
-def _watch(ref: _core.ObjectRef, loop: Any, future: Any) -> None:
+def _watch(ref: _core.ObjectRef[Any], loop: Any, future: Any) -> None:
     global _thread
     with _wake:
         _new.append((ref, loop, future))

@@ -46,7 +46,7 @@ def _dual_class(cause_class: type) -> type:
     if known is not None:
         return known
 
-    class Both(TaskError, cause_class):  # type: ignore[valid-type, misc]
+    class Both(TaskError, cause_class):  # type: ignore[misc]
         def __init__(self, cause: BaseException, text: str) -> None:
             self.cause = cause
             self.traceback_str = text
@@ -74,8 +74,8 @@ def make(cause: BaseException | None, text: str) -> BaseException:
             error = None
     if error is None:
         error = TaskError(text)
-        error.cause = cause  # type: ignore[attr-defined]
-        error.traceback_str = text  # type: ignore[attr-defined]
+        error.cause = cause
+        error.traceback_str = text
     if cause is not None:
         error.__cause__ = cause
         error.__suppress_context__ = True

@@ -19,7 +19,7 @@ class RemoteFunction(Generic[R]):
     """What ``@manta.remote`` makes of a function. ``remote`` is a C++ callable: see python/src/calls.cc."""
 
     def __init__(self, function: Callable[..., R] | None, options: dict[str, Any], *, name: str = "",
-                 ref: _core.ObjectRef | None = None, generator: bool | None = None) -> None:
+                 ref: _core.ObjectRef[Any] | None = None, generator: bool | None = None) -> None:
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"'async def {_name_of(function)}' cannot be a remote function: use an actor with it as a "
                             "method, or asyncio.run inside a plain function")
@@ -32,10 +32,8 @@ class RemoteFunction(Generic[R]):
         self._streams = options.get("num_returns") == "streaming" or ("num_returns" not in options and self._generator)
         if function is not None:
             functools.update_wrapper(self, function)
-        if self._streams:
-            self.remote = self._stream
-        else:
-            self.remote = _core.new_call(self._prepare)
+        self.remote: Callable[..., _core.ObjectRef[R]] = (
+            self._stream if self._streams else _core.new_call(self._prepare))  # type: ignore[assignment]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"remote function {self._name!r} cannot be called like this: write {self._name}.remote(...)")
@@ -49,7 +47,7 @@ class RemoteFunction(Generic[R]):
         return RemoteFunction(self._function, {**self._options, **checked}, name=self._name, ref=self._ref,
                               generator=self._generator)
 
-    def _published(self) -> _core.ObjectRef:
+    def _published(self) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
         retry = self._options.get("retry_exceptions")
         if isinstance(retry, (list, tuple)):

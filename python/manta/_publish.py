@@ -10,13 +10,13 @@ from typing import Any
 from . import _core
 
 _lock = threading.RLock()
-_published: dict[bytes, _core.ObjectRef] = {}
+_published: dict[bytes, _core.ObjectRef[Any]] = {}
 _session = 0
-_loaded: dict[int, tuple[Any, _core.ObjectRef]] = {}  # by id() of what was unpickled here, which this keeps alive
+_loaded: dict[int, tuple[Any, _core.ObjectRef[Any]]] = {}  # by id() of what was unpickled here, which this keeps alive
 _busy = threading.local()
 
 
-def publish(thing: Any, details: dict[str, Any]) -> _core.ObjectRef:
+def publish(thing: Any, details: dict[str, Any]) -> _core.ObjectRef[Any]:
     """The object that holds both, pickled."""
     global _session
     if not details:
@@ -27,7 +27,7 @@ def publish(thing: Any, details: dict[str, Any]) -> _core.ObjectRef:
         if _session != _core.session():
             _published.clear()
             _session = _core.session()
-        before = getattr(_busy, "things", frozenset())
+        before: frozenset[int] = getattr(_busy, "things", frozenset())
         _busy.things = before | {id(thing)}
         try:
             return _core.publish((thing, details), _published, _digest)
@@ -40,7 +40,7 @@ def being_published(thing: Any) -> bool:
     return id(thing) in getattr(_busy, "things", ())
 
 
-def note_loaded(thing: Any, ref: _core.ObjectRef) -> None:
+def note_loaded(thing: Any, ref: _core.ObjectRef[Any]) -> None:
     """A function that calls itself by its remote name need not be published again by every worker."""
     _loaded[id(thing)] = (thing, ref)
 

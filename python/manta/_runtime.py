@@ -6,12 +6,15 @@ import inspect
 import os
 import sys
 import threading
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Protocol, Sequence, TypeVar, overload
 
 from . import _core, _options
 from ._actor import ActorClass, ActorHandle
 from ._function import RemoteFunction
 from .exceptions import InvalidError, NotFoundError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Modules that a driver has loaded and its workers will want, too; the fork server loads them once for all.
 PRELOAD = ("numpy", "asyncio")
@@ -148,9 +151,15 @@ def is_initialized() -> bool:
     return _core.is_initialized()
 
 
+@overload
+def remote(thing: type[T], /) -> ActorClass[T]: ...  # type: ignore[misc]
+@overload
+def remote(thing: Callable[..., R], /) -> RemoteFunction[R]: ...
+@overload
+def remote(**options: Any) -> _Decorator: ...
 def remote(*args: Any, **options: Any) -> Any:
     """Makes a function or a class remote: ``@manta.remote``, or ``@manta.remote(num_cpus=2)``."""
-    if len(args) == 1 and not options and (callable(args[0])):
+    if len(args) == 1 and not options and callable(args[0]):
         return _make_remote(args[0], {})
     if args or not options:
         raise TypeError("use @manta.remote, or @manta.remote(num_cpus=..., ...) with named options")
@@ -159,6 +168,14 @@ def remote(*args: Any, **options: Any) -> Any:
         return _make_remote(thing, options)
 
     return decorate
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, thing: type[T], /) -> ActorClass[T]: ...  # type: ignore[misc]
+    @overload
+    def __call__(self, thing: Callable[..., R], /) -> RemoteFunction[R]: ...
+    def __call__(self, thing: Any, /) -> Any: ...
 
 
 def _make_remote(thing: Any, options: dict[str, Any]) -> Any:
@@ -170,7 +187,7 @@ def _make_remote(thing: Any, options: dict[str, Any]) -> Any:
     return RemoteFunction(thing, _options.check(options, _options.TASK, f"remote function {name}"))
 
 
-def put(value: Any) -> _core.ObjectRef:
+def put(value: R) -> _core.ObjectRef[R]:
     """Stores a value where every task can read it."""
     if type(value) is _core.ObjectRef:
         raise TypeError("put of an ObjectRef is not allowed: it names a stored value already")
@@ -179,8 +196,8 @@ def put(value: Any) -> _core.ObjectRef:
     return _core.put(value)
 
 
-def wait(object_refs: list[Any], *, num_returns: int = 1, timeout: float | None = None,
-         fetch_local: bool = True) -> tuple[list[Any], list[Any]]:
+def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None,
+         fetch_local: bool = True) -> tuple[list[_core.ObjectRef[R]], list[_core.ObjectRef[R]]]:
     """(ready, rest), both in the order given; `ready` never has more than `num_returns`."""
     if isinstance(object_refs, _core.ObjectRef):
         raise TypeError("wait takes a list of ObjectRefs, not one")

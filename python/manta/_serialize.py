@@ -13,7 +13,7 @@ _cloudpickle: Any = None
 def cloudpickle() -> Any:
     global _cloudpickle
     if _cloudpickle is None:
-        import cloudpickle as module  # 30 ms that a program without remote functions need not pay
+        import cloudpickle as module  # type: ignore[import]  # 30 ms that a program without remote functions need not pay
 
         _cloudpickle = module
     return _cloudpickle
@@ -132,7 +132,7 @@ def register_serializer(
     def reduce(value: Any) -> tuple[Callable[[Any], Any], tuple[Any]]:
         return deserializer, (serializer(value),)
 
-    copyreg.pickle(cls, reduce)  # type: ignore[arg-type]
+    copyreg.pickle(cls, reduce)
 
 
 def deregister_serializer(cls: type) -> None:

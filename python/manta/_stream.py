@@ -69,7 +69,7 @@ class ObjectRefGenerator:
     def __iter__(self) -> ObjectRefGenerator:
         return self
 
-    def __next__(self) -> _core.ObjectRef:
+    def __next__(self) -> _core.ObjectRef[Any]:
         if self._over:
             raise StopIteration
         kind, value = self._calls.pop(0)
@@ -78,7 +78,7 @@ class ObjectRefGenerator:
         except Exception:
             self.close()
             return value  # type: ignore[no-any-return]  # whose get raises the same
-        return self._take(ended, value)
+        return self._take(ended, value)  # type: ignore[no-any-return]
 
     def _take(self, ended: bool, value: Any) -> Any:
         if ended:
@@ -90,7 +90,7 @@ class ObjectRefGenerator:
     def __aiter__(self) -> ObjectRefGenerator:
         return self
 
-    async def __anext__(self) -> _core.ObjectRef:
+    async def __anext__(self) -> _core.ObjectRef[Any]:
         if self._over:
             raise StopAsyncIteration
         kind, value = self._calls.pop(0)
@@ -121,10 +121,10 @@ class ObjectRefGenerator:
 class DynamicObjectRefGenerator:
     """What ``get`` gives for num_returns="dynamic": the refs of all items."""
 
-    def __init__(self, refs: list[_core.ObjectRef]) -> None:
+    def __init__(self, refs: list[_core.ObjectRef[Any]]) -> None:
         self._refs = refs
 
-    def __iter__(self) -> Iterator[_core.ObjectRef]:
+    def __iter__(self) -> Iterator[_core.ObjectRef[Any]]:
         return iter(self._refs)
 
     def __len__(self) -> int:

@@ -35,7 +35,7 @@ class _Stream(io.TextIOBase):
     def write(self, text: str) -> int:
         from . import _core
 
-        _core.write(self._fd, text.encode("utf-8", "backslashreplace"))
+        _core.write(self._fd, text.encode("utf-8", "backslashreplace").decode())
         return len(text)
 
 
