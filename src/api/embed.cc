@@ -49,6 +49,20 @@ std::map<std::string, double> ResourcesInUse() {
 
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
 
+std::string OwnActor() {
+  const worker::Worker* worker = worker::Worker::Current();
+  return worker == nullptr || worker->actor().empty() ? std::string() : ToHex(worker->actor());
+}
+
+void EndOwnActor() {
+  const worker::Worker* worker = worker::Worker::Current();
+  if (worker == nullptr || worker->actor().empty()) throw InvalidError("this process is not an actor's");
+  const owner::Visit visit;
+  wire::KillActor message;
+  message.actor = worker->actor();
+  if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
+}
+
 void SetActorStep(Invocation& call, ActorStep step) { static_cast<worker::Execution&>(call).SetActorStep(step); }
 
 void Defer(Invocation& call) { static_cast<worker::Execution&>(call).Defer(); }

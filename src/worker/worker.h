@@ -37,6 +37,7 @@ class Worker final : public owner::InPlaceRunner {
   void Resume(Execution* call, internal::Trampoline rest);
 
   [[nodiscard]] static Worker* Current();
+  [[nodiscard]] Id actor() const { return actor_ == nullptr ? Id() : actor_->id; }
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
 
  private:

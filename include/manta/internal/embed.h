@@ -35,6 +35,11 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
 [[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
 
+// The id of this process's actor, in hexadecimal digits; empty: it has none.
+[[nodiscard]] MANTA_EXPORT std::string OwnActor();
+// Ends this process's actor for good, on purpose: the process is killed soon after.
+MANTA_EXPORT void EndOwnActor();
+
 // ---- actors that do many things on one thread ----
 
 // What such an actor does besides beginning calls: some of what is under way. With `wait` it may sleep for a
