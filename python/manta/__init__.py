@@ -15,10 +15,11 @@ import pickle as _pickle
 from . import _core, exceptions
 from . import _errors as _errors_module
 from . import _serialize as _serialize_module
-from ._actor import ActorClass, ActorHandle, method
+from ._actor import ActorClass, ActorHandle, exit_actor, method
 from ._aio import await_ref as _await_ref
 from ._core import ObjectRef, get
 from ._function import RemoteFunction
+from ._progress import show as _show_progress
 from ._runtime import (
     available_resources,
     cancel,
@@ -46,10 +47,10 @@ __version__ = "0.1.0"
 _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_load_function,
             begin_async=_begin_async, step_async=_step_async, special=_special,
             describe=_errors_module.describe, rebuild=_errors_module.rebuild, errors=exceptions.BY_CODE,
-            await_ref=_await_ref)
+            await_ref=_await_ref, progress=_show_progress)
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "available_resources", "cancel", "cluster_resources", "exceptions", "get", "get_actor", "get_gpu_ids", "get_runtime_context", "init",
+    "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor", "get_gpu_ids", "get_runtime_context", "init",
     "is_initialized", "kill", "method", "nodes", "put", "remote", "shutdown", "wait",
 ]

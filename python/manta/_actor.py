@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from typing import Any, Generic, TypeVar
 
 from . import _core, _options, _publish
@@ -154,6 +155,8 @@ class ActorClass(Generic[T]):
                     inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value)
                 ):
                     details["num_returns"] = "streaming"
+                if inspect.isasyncgenfunction(value):
+                    details["_async"] = True
                 methods[key] = details
                 is_async = is_async or inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
         self._name = name
@@ -226,6 +229,7 @@ def _rebuild(cls: Any, options: Any, name: str, methods: Any, is_async: bool, re
 
 def exit_actor() -> None:
     """Inside an actor's method: ends the actor, on purpose."""
-    from . import _worker
-
-    _worker.exit_actor()
+    if not _core.own_actor():
+        raise TypeError("exit_actor is for the methods of an actor")
+    _core.end_own_actor()
+    time.sleep(60)  # the daemon kills this process before that

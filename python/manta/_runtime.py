@@ -278,9 +278,7 @@ class RuntimeContext:
         return str(_core.context()[2])
 
     def get_actor_id(self) -> str | None:
-        from . import _worker
-
-        return _worker.actor_id
+        return _core.own_actor() or None
 
     def get_worker_id(self) -> str:
         return str(os.getpid())

@@ -48,11 +48,30 @@ def _step(actor: Any, stream: str) -> tuple[str, Any]:
     return out
 
 
+async def _start_async(actor: Any, stream: str, name: str, args: Any, kwargs: Any) -> None:
+    streams = actor.__dict__.setdefault("__manta_streams__", {})
+    streams[stream] = getattr(actor, name)(*args, **kwargs)
+
+
+async def _step_async(actor: Any, stream: str) -> tuple[str, Any]:
+    import asyncio
+
+    items = actor.__dict__["__manta_streams__"][stream]
+    # Calls of one reader are begun in order, and each must wait for the one before.
+    lock = actor.__dict__.setdefault("__manta_locks__", {}).setdefault(stream, asyncio.Lock())
+    async with lock:
+        try:
+            return _ITEM, await items.__anext__()
+        except StopAsyncIteration:
+            return _END, None
+
+
 def _drop(actor: Any, stream: str) -> None:
     actor.__dict__.get("__manta_streams__", {}).pop(stream, None)
 
 
-METHODS = {"__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop}
+METHODS = {"__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop,
+           "__manta_start_async__": _start_async, "__manta_step_async__": _step_async}
 
 
 class ObjectRefGenerator:
@@ -148,8 +167,10 @@ def start_task(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def start_method(handle: Any, name: str, options: dict[str, Any], args: Any, kwargs: Any) -> ObjectRefGenerator:
     stream = os.urandom(16).hex()
-    handle.__manta_start__.remote(stream, name, args, kwargs)
-    step = handle.__manta_step__.options(num_returns=2).remote
+    is_async = options.get("_async", False)
+    start = handle.__manta_start_async__ if is_async else handle.__manta_start__
+    start.remote(stream, name, args, kwargs)
+    step = (handle.__manta_step_async__ if is_async else handle.__manta_step__).options(num_returns=2).remote
     return ObjectRefGenerator(step, (stream,), options.get("_generator_backpressure_num_objects", WINDOW), handle,
                               lambda: handle.__manta_drop__.remote(stream))
 

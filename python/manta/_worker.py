@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Any
 
-actor_id: str | None = None
-
 
 class _Stream(io.TextIOBase):
     """stdout and stderr, through the engine's lines that carry the task's name."""
@@ -121,7 +119,3 @@ def step_async(wait: bool) -> bool:
     from . import _async_actor
 
     return _async_actor.step(wait)
-
-
-def exit_actor() -> None:
-    raise NotImplementedError("exit_actor is not supported yet: use manta.kill on the handle")

@@ -19,14 +19,15 @@ namespace {
 // setup(**hooks)
 PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
   static const char* names[] = {"dumps",    "loads",   "load_function", "begin_async", "step_async", "special",
-                                "describe", "rebuild", "errors",        "await_ref",   nullptr};
+                                "describe", "rebuild", "errors",        "await_ref",   "progress",   nullptr};
   Hooks given;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!O", const_cast<char**>(names), &given.dumps, &given.loads,
-                                   &given.load_function, &given.begin_async, &given.step_async, &given.special,
-                                   &given.describe, &given.rebuild, &PyTuple_Type, &given.errors, &given.await_ref))
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!OO", const_cast<char**>(names), &given.dumps,
+                                   &given.loads, &given.load_function, &given.begin_async, &given.step_async,
+                                   &given.special, &given.describe, &given.rebuild, &PyTuple_Type, &given.errors,
+                                   &given.await_ref, &given.progress))
     return nullptr;
   for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.begin_async, given.step_async,
-                         given.special, given.describe, given.rebuild, given.errors, given.await_ref})
+                         given.special, given.describe, given.rebuild, given.errors, given.await_ref, given.progress})
     Py_INCREF(hook);
   hooks = given;
   Py_RETURN_NONE;
@@ -147,6 +148,15 @@ PyObject* GetResourcesInUse(PyObject*, PyObject*) {
   });
 }
 
+PyObject* OwnActor(PyObject*, PyObject*) { return PyUnicode_FromString(internal::OwnActor().c_str()); }
+
+PyObject* EndOwnActor(PyObject*, PyObject*) {
+  return Guard([&] {
+    internal::EndOwnActor();
+    return Py_NewRef(Py_None);
+  });
+}
+
 PyMethodDef functions[] = {
     {"setup", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Setup)), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"init", Init, METH_VARARGS, nullptr},
@@ -154,6 +164,8 @@ PyMethodDef functions[] = {
     {"is_initialized", IsInitialized, METH_NOARGS, nullptr},
     {"find_actor", FindActor, METH_VARARGS, nullptr},
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
+    {"own_actor", OwnActor, METH_NOARGS, nullptr},
+    {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
     {"resources_in_use", GetResourcesInUse, METH_NOARGS, nullptr},
     {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},

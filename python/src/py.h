@@ -61,6 +61,7 @@ struct Hooks {
   PyObject* describe = nullptr;       // exception, cancelled -> (text, payload)
   PyObject* rebuild = nullptr;        // text, payload -> exception
   PyObject* errors = nullptr;         // [exception class by Code]
+  PyObject* progress = nullptr;       // ready, all: get has waited for a while; all ready: it is over
   PyObject* await_ref = nullptr;      // ObjectRef -> iterator, as __await__ returns
 };
 extern Hooks hooks;

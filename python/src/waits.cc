@@ -94,6 +94,14 @@ bool EntriesIn(PyObject* list, const char* function, std::vector<internal::Entry
 // The first failure in the list's order ends the wait, also while later ones are not ready.
 bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us, PyObject* timeout) {
   const auto start = Clock::now();
+  const auto count_ready = [&] {
+    return std::count_if(entries.begin(), entries.end(), [](const auto* entry) { return internal::IsReady(entry); });
+  };
+  const auto show = [&](std::ptrdiff_t ready) {
+    const Obj done(PyObject_CallFunction(hooks.progress, "nn", ready, static_cast<Py_ssize_t>(entries.size())));
+    return static_cast<bool>(done);
+  };
+  bool shown = false;
   for (;;) {
     std::int64_t slice = kSliceUs;
     if (timeout_us >= 0) {
@@ -109,12 +117,15 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
         late = true;
       }
     }
-    if (!late) return true;
+    if (!late) return !shown || show(static_cast<std::ptrdiff_t>(entries.size()));
     if (PyErr_CheckSignals() != 0) return false;
-    if (timeout_us < 0 || Clock::now() - start < std::chrono::microseconds(timeout_us)) continue;
-    std::size_t ready = 0;
-    for (const internal::Entry* entry : entries) ready += internal::IsReady(entry) ? 1 : 0;
-    TimedOut(ready, entries.size(), timeout);
+    const std::ptrdiff_t ready = count_ready();
+    if (timeout_us < 0 || Clock::now() - start < std::chrono::microseconds(timeout_us)) {
+      shown = true;
+      if (!show(ready)) return false;
+      continue;
+    }
+    TimedOut(static_cast<std::size_t>(ready), entries.size(), timeout);
     return false;
   }
 }

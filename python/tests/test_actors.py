@@ -362,3 +362,76 @@ def test_max_pending_calls_raises_when_full():
         slow.nap.remote()
     manta.get(refs, timeout=20)
     manta.get(slow.nap.remote(), timeout=20)
+
+
+def test_exit_actor_ends_it_on_purpose():
+    @manta.remote(max_restarts=-1)
+    class Leaver:
+        def leave(self):
+            manta.exit_actor()
+
+        def id(self):
+            return manta.get_runtime_context().get_actor_id()
+
+    leaver = Leaver.remote()
+    assert manta.get(leaver.id.remote()) == leaver._actor_id
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(leaver.leave.remote(), timeout=20)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(leaver.id.remote(), timeout=20)
+    assert manta.get_runtime_context().get_actor_id() is None
+    with pytest.raises(TypeError):
+        manta.exit_actor()
+
+
+def test_an_async_call_is_cancelled():
+    @manta.remote
+    class Sleeper:
+        def __init__(self):
+            self.cancelled = 0
+
+        async def sleep(self):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+        async def count(self):
+            return self.cancelled
+
+    sleeper = Sleeper.remote()
+    ref = sleeper.sleep.remote()
+    assert manta.get(sleeper.count.remote(), timeout=20) == 0
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 20
+    while manta.get(sleeper.count.remote(), timeout=20) == 0 and time.time() < deadline:
+        time.sleep(0.01)
+    assert manta.get(sleeper.count.remote(), timeout=20) == 1
+
+
+def test_a_background_task_runs_between_calls():
+    @manta.remote
+    class Ticker:
+        def __init__(self):
+            self.ticks = 0
+            self.task = None
+
+        async def begin(self):
+            async def tick():
+                while True:
+                    self.ticks += 1
+                    await asyncio.sleep(0.001)
+            self.task = asyncio.get_running_loop().create_task(tick())
+
+        async def seen(self):
+            return self.ticks
+
+    ticker = Ticker.remote()
+    manta.get(ticker.begin.remote(), timeout=20)
+    deadline = time.time() + 20
+    while manta.get(ticker.seen.remote(), timeout=20) < 5 and time.time() < deadline:
+        time.sleep(0.01)
+    assert manta.get(ticker.seen.remote(), timeout=20) >= 5

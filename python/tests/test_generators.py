@@ -103,3 +103,17 @@ def test_async_for():
         return [await ref async for ref in count.remote(3)]
 
     assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_async_methods_that_yield():
+    @manta.remote
+    class Source:
+        async def items(self, n):
+            import asyncio
+
+            for i in range(n):
+                await asyncio.sleep(0.001)
+                yield i
+
+    source = Source.remote()
+    assert [manta.get(ref) for ref in source.items.remote(4)] == [0, 1, 2, 3]

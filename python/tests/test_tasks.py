@@ -288,3 +288,24 @@ def test_the_interpreter_of_a_worker_is_the_drivers():
         return sys.prefix, sys.version, os.getcwd()
 
     assert manta.get(where.remote()) == (sys.prefix, sys.version, os.getcwd())
+
+
+def test_get_of_many_shows_progress_in_a_terminal(tmp_path):
+    import pty
+    import subprocess
+
+    path = tmp_path / "script.py"
+    path.write_text("""
+import time, manta
+manta.init(num_cpus=1)
+@manta.remote
+def nap(): time.sleep(0.7)
+manta.get([nap.remote() for _ in range(4)])
+print("over")
+""")
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "/4" in shown and shown.endswith("\x1b[K") and done.stdout == b"over\n"
