@@ -49,6 +49,7 @@ check:  ## format, layering, pure archives, header self-containment, documents, 
 	scripts/pure build/dev types rules
 	mypy --config-file pyproject.toml
 	MYPYPATH=python mypy --strict python/tests/typing_check.py
+	scripts/ruff check python examples/python
 	scripts/tidy build/dev -j $(JOBS)
 
 format:  ## rewrite the sources in the project's format

@@ -37,8 +37,8 @@ from ._runtime import (
     wait,
 )
 from ._stream import DynamicObjectRefGenerator, ObjectRefGenerator
-from ._worker import load_function as _load_function
 from ._worker import begin_async as _begin_async
+from ._worker import load_function as _load_function
 from ._worker import special as _special
 from ._worker import step_async as _step_async
 
@@ -51,6 +51,7 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor", "get_gpu_ids", "get_runtime_context", "init",
-    "is_initialized", "kill", "method", "nodes", "put", "remote", "shutdown", "wait",
+    "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor",
+    "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put", "remote",
+    "shutdown", "wait",
 ]

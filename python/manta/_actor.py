@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from typing import Any, Generic, TypeVar
 
-from . import _core, _options, _publish
+from . import _core, _kinds, _options, _publish
 from .exceptions import PendingCallsLimitExceeded, UnavailableError
 
 T = TypeVar("T")
@@ -147,18 +146,18 @@ class ActorClass(Generic[T]):
             self.__module__ = cls.__module__
             name = cls.__qualname__.rpartition("<locals>.")[2]
             methods = {}
-            for key, value in inspect.getmembers(cls, callable):
-                if key.startswith("__") and key != "__call__":
+            for key in dir(cls):
+                value = getattr(cls, key, None)
+                if (key.startswith("__") and key != "__call__") or not callable(value):
                     continue
                 details = dict(getattr(value, _METHOD, {}))
-                if "num_returns" not in details and (
-                    inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value)
-                ):
+                async_generator = _kinds.is_async_generator(value)
+                if "num_returns" not in details and (async_generator or _kinds.is_generator(value)):
                     details["num_returns"] = "streaming"
-                if inspect.isasyncgenfunction(value):
+                if async_generator:
                     details["_async"] = True
                 methods[key] = details
-                is_async = is_async or inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+                is_async = is_async or async_generator or _kinds.is_coroutine(value)
         self._name = name
         self._methods = methods
         self._async = is_async

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Generator
+from collections.abc import Generator
+from typing import Any
 
 from . import _core
 

@@ -1,5 +1,5 @@
-"""The event loop of an actor with coroutines. It runs on the worker's main thread, in turns with the engine, which begins
-calls between two turns: so neither a thread nor a hand-over stands between a call and its coroutine.
+"""The event loop of an actor with coroutines. It runs on the worker's main thread, in turns with the engine, which
+begins calls between two turns: so neither a thread nor a hand-over stands between a call and its coroutine.
 """
 from __future__ import annotations
 

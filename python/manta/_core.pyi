@@ -1,5 +1,6 @@
 # The extension module: see python/src.
-from typing import Any, Callable, Generator, Generic, Sequence, TypeVar, overload
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from typing import Any, Callable, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from . import _core, _options, _publish
+from . import _core, _kinds, _options, _publish
 
 R = TypeVar("R")
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _name_of(function: Any) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name.rpartition("<locals>.")[2])
 
@@ -20,15 +20,15 @@ class RemoteFunction(Generic[R]):
 
     def __init__(self, function: Callable[..., R] | None, options: dict[str, Any], *, name: str = "",
                  ref: _core.ObjectRef[Any] | None = None, generator: bool | None = None) -> None:
-        if inspect.iscoroutinefunction(function):
+        if _kinds.is_coroutine(function):
             raise TypeError(f"'async def {_name_of(function)}' cannot be a remote function: use an actor with it as a "
                             "method, or asyncio.run inside a plain function")
         self._function = function
         self._options = options
-        self._name = name or _name_of(function)  # type: ignore[arg-type]
+        self._name = name or _name_of(function)
         self._ref = ref  # of the published function, if it came from elsewhere
         self._ref_session = _core.session() if ref is not None else 0
-        self._generator = inspect.isgeneratorfunction(function) if generator is None else generator
+        self._generator = _kinds.is_generator(function) if generator is None else generator
         self._streams = options.get("num_returns") == "streaming" or ("num_returns" not in options and self._generator)
         if function is not None:
             functools.update_wrapper(self, function)

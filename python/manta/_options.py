@@ -5,7 +5,8 @@ An option is supported, or it raises: none is ignored.
 from __future__ import annotations
 
 import numbers
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 _COMMON = {"num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env", "scheduling_strategy",
            "accelerator_type", "label_selector", "_metadata", "enable_task_events"}

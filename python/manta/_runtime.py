@@ -2,22 +2,18 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
-import sys
 import threading
-from typing import Any, Callable, Protocol, Sequence, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
-from . import _core, _options
+from . import _core, _fork_server, _options
 from ._actor import ActorClass, ActorHandle
 from ._function import RemoteFunction
 from .exceptions import InvalidError, NotFoundError
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-# Modules that a driver has loaded and its workers will want, too; the fork server loads them once for all.
-PRELOAD = ("numpy", "asyncio")
 
 _lock = threading.Lock()
 _in_worker = False
@@ -40,20 +36,6 @@ class ClientContext(dict):  # type: ignore[type-arg]
 
     def disconnect(self) -> None:
         shutdown()
-
-
-def _command() -> list[str]:
-    """How the daemon starts this interpreter again, to fork workers from it."""
-    words = [sys.executable or "/proc/self/exe"]
-    # As this one was started: -E, -I, -O, -X …, which decide what the same source means. Not -c, -m and what follows.
-    words += [word for word in _interpreter_flags() if word != "-i"]
-    return [*words, "-m", "manta._fork_server"]
-
-
-def _interpreter_flags() -> list[str]:
-    import subprocess
-
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
 def init(
@@ -89,18 +71,11 @@ def init(
                 return _context()
             raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
-        os.environ.update(env)  # the workers' environment is a copy of this one
         amounts = {key: float(value) for key, value in (resources or {}).items()}
         if address is None and not os.environ.get("MANTA_ADDRESS"):
             amounts.setdefault("memory", _memory_mebibytes())
-        os.environ["MANTA_PYTHON_PATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        os.environ["MANTA_PYTHON_PRELOAD"] = " ".join(name for name in PRELOAD if name in sys.modules)
-        try:
-            _core.init(_command(), float(num_cpus or 0), float(num_gpus or 0), amounts, int(object_store_memory or 0),
-                       _temp_dir or "", address or "", namespace or "default", log_to_driver)
-        finally:
-            os.environ.pop("MANTA_PYTHON_PATH", None)
-            os.environ.pop("MANTA_PYTHON_PRELOAD", None)
+        _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
+                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver)
         _core.next_session()
         _namespace = namespace or "default"
         _methods.clear()
@@ -181,7 +156,7 @@ class _Decorator(Protocol):
 def _make_remote(thing: Any, options: dict[str, Any]) -> Any:
     if isinstance(thing, (RemoteFunction, ActorClass)):
         raise TypeError(f"{thing!r} is remote already")
-    if inspect.isclass(thing):
+    if isinstance(thing, type):
         return ActorClass(thing, _options.check(options, _options.ACTOR, f"actor class {thing.__qualname__}"))
     name = getattr(thing, "__qualname__", repr(thing))
     return RemoteFunction(thing, _options.check(options, _options.TASK, f"remote function {name}"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 _MAIN = b"__main__"  # what the driver defines there, a worker has not: it goes by value
 _cloudpickle: Any = None
@@ -98,7 +99,7 @@ def _parts(value: Any, name: str) -> list[tuple[Any, str]]:
     out: list[tuple[Any, str]] = []
     code = getattr(value, "__code__", None)
     if code is not None:
-        for variable, cell in zip(code.co_freevars, value.__closure__ or ()):
+        for variable, cell in zip(code.co_freevars, value.__closure__ or (), strict=False):
             try:
                 out.append((cell.cell_contents, f"variable '{variable}' captured by {name}"))
             except ValueError:

@@ -1,12 +1,13 @@
 """Generators: a task or method that yields, read item by item while it runs.
 
-A generator lives in an actor: a task's in one of its own, a method's in that of the method. The reader keeps a window of
-calls on their way, each of which makes one item; so the writer is never further ahead than the window.
+A generator lives in an actor: a task's in one of its own, a method's in that of the method. The reader keeps a window
+of calls on their way, each of which makes one item; so the writer is never further ahead than the window.
 """
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from . import _core, _options
 

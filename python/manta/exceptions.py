@@ -1,15 +1,15 @@
 """What can go wrong, under Ray's names.
 
-A task that raised makes ``get`` raise a ``TaskError`` that is also an instance of the user's own exception class, so that
-``except ValueError`` works across processes; its text is the remote traceback.
+A task that raised makes ``get`` raise a ``TaskError`` that is also an instance of the user's own exception class, so
+that ``except ValueError`` works across processes; its text is the remote traceback.
 """
 from __future__ import annotations
 
 __all__ = [
     "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
-    "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError", "RayActorError",
-    "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError",
+    "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
+    "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError",
 ]
 
 

@@ -86,7 +86,7 @@ def test_method_with_several_returns():
 
 def test_an_unknown_method_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no method 'ad'"):
-        Counter.remote().ad
+        Counter.remote().ad.remote()
 
 
 def test_handles_travel_and_are_used_by_tasks_and_actors():

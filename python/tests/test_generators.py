@@ -10,8 +10,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 @manta.remote
 def count(n):
-    for i in range(n):
-        yield i
+    yield from range(n)
 
 
 def test_a_generator_function_streams():

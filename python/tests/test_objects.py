@@ -40,7 +40,7 @@ def test_small_arrays_and_odd_ones():
 def test_arrays_inside_values_and_many_buffers():
     value = {"a": [np.full(5000, i) for i in range(20)], "b": np.arange(10), "c": bytearray(b"xyz" * 10_000)}
     back = manta.get(manta.put(value))
-    assert all(np.array_equal(x, y) for x, y in zip(back["a"], value["a"])) and back["c"] == value["c"]
+    assert all(np.array_equal(x, y) for x, y in zip(back["a"], value["a"], strict=True)) and back["c"] == value["c"]
 
 
 def test_a_task_reads_and_returns_arrays():

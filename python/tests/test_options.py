@@ -151,7 +151,8 @@ def test_wrong_options_of_tasks_raise(options):
 
 @pytest.mark.parametrize("options", [
     {"max_concurency": 2}, {"max_concurrency": 0}, {"max_restarts": -2}, {"lifetime": "long"}, {"num_returns": 2},
-    {"max_retries": 1}, {"get_if_exists": "yes"}, {"namespace": ""}, {"max_task_retries": 1.5}, {"max_pending_calls": "a"},
+    {"max_retries": 1}, {"get_if_exists": "yes"}, {"namespace": ""}, {"max_task_retries": 1.5},
+    {"max_pending_calls": "a"},
 ])
 def test_wrong_options_of_actors_raise(options):
     class Thing:

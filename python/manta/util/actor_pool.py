@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from .. import _core
 from .._runtime import wait

@@ -4,7 +4,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from typing import Any, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from .. import _core
 from .._runtime import auto_init, cluster_resources, remote, wait

@@ -19,14 +19,14 @@ class _QueueActor:
         try:
             for item in items:
                 await asyncio.wait_for(self._queue.put(item), timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False
         return True
 
     async def get(self, timeout: float | None) -> tuple[bool, Any]:
         try:
             return True, await asyncio.wait_for(self._queue.get(), timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False, None
 
     async def put_nowait(self, items: list[Any]) -> bool:
