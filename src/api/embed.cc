@@ -63,6 +63,10 @@ void EndOwnActor() {
   if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
 }
 
+void LeaveAfterCall() {
+  if (worker::Worker* worker = worker::Worker::Current(); worker != nullptr) worker->LeaveAfterCall();
+}
+
 void SetActorStep(Invocation& call, ActorStep step) { static_cast<worker::Execution&>(call).SetActorStep(step); }
 
 void Defer(Invocation& call) { static_cast<worker::Execution&>(call).Defer(); }

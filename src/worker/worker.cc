@@ -365,6 +365,10 @@ int Worker::Serve() {
       continue;
     }
     if (!ServeOnce()) Idle();
+    if (leave_ && actor_ == nullptr) {
+      ReturnLease();
+      exit_ = true;
+    }
   }
   StopPool();
   if (actor_ != nullptr && actor_->destroy != nullptr) {

@@ -36,6 +36,8 @@ class Worker final : public owner::InPlaceRunner {
   // Ends a deferred call of the actor.
   void Resume(Execution* call, internal::Trampoline rest);
 
+  void LeaveAfterCall() { leave_ = true; }
+
   [[nodiscard]] static Worker* Current();
   [[nodiscard]] Id actor() const { return actor_ == nullptr ? Id() : actor_->id; }
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
@@ -66,6 +68,7 @@ class Worker final : public owner::InPlaceRunner {
   std::mutex mail_mutex_;
   std::vector<wire::Frame> mail_;
   bool exit_ = false;
+  bool leave_ = false;  // after the task that runs
 
   std::vector<std::unique_ptr<Served>> served_;  // one for a lease, one per caller for an actor
   std::size_t turn_ = 0;

@@ -40,6 +40,9 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Ends this process's actor for good, on purpose: the process is killed soon after.
 MANTA_EXPORT void EndOwnActor();
 
+// In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
+MANTA_EXPORT void LeaveAfterCall();
+
 // ---- actors that do many things on one thread ----
 
 // What such an actor does besides beginning calls: some of what is under way. With `wait` it may sleep for a
