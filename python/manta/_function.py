@@ -54,6 +54,8 @@ class RemoteFunction(Generic[R]):
             details["retry"] = tuple(retry)
         if self._options.get("num_returns") == "dynamic":
             details["dynamic"] = True
+        if self._options.get("max_calls"):
+            details["max_calls"] = self._options["max_calls"]
         env = self._options.get("runtime_env")
         if env:
             details["env"] = _options.check_runtime_env(env)
@@ -89,7 +91,7 @@ class RemoteFunction(Generic[R]):
         if self._function is not None and _publish.being_published(self._function):
             return _rebuild, (self._function, self._options, self._name, None, self._generator)
         plain = {key: value for key, value in self._options.items()
-                 if key not in ("retry_exceptions", "num_returns", "runtime_env")}
+                 if key not in ("retry_exceptions", "num_returns", "runtime_env", "max_calls")}
         ref = RemoteFunction(self._function, plain, name=self._name, ref=self._ref,
                              generator=self._generator)._published()
         return _rebuild, (None, self._options, self._name, ref, self._generator)

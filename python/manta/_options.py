@@ -80,8 +80,6 @@ def _check_one(name: str, value: Any, what: str) -> None:
     elif name == "max_calls":
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             _fail(name, value, "an int, 0 (no limit) or more")
-        if value != 0:
-            raise NotImplementedError(f"option 'max_calls' of {what} is not supported yet")
     elif name in ("max_concurrency", "_generator_backpressure_num_objects"):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             _fail(name, value, "an int, 1 or more")

@@ -52,8 +52,10 @@ def begin() -> None:
         numpy.random.seed()
 
 
-def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool]:
-    """What to call, which exceptions are worth another try, and whether it is a class with coroutines."""
+def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool, int]:
+    """What to call, which exceptions are worth another try, whether it is a class with coroutines, and after how many
+    calls the process shall leave (-1: never).
+    """
     from . import _publish
 
     thing, details = published
@@ -65,7 +67,7 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
         code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
     if details.get("dynamic"):
         code = _dynamic(code)
-    return code, details.get("retry"), "async" in details
+    return code, details.get("retry"), "async" in details, details.get("max_calls", -1)
 
 
 def _with_environment(env: dict[str, str], function: Any) -> Any:

@@ -13,6 +13,7 @@
 namespace manta::python {
 
 Hooks hooks;
+bool in_worker = false;
 
 namespace {
 

@@ -54,7 +54,7 @@ class NoGil {
 struct Hooks {
   PyObject* dumps = nullptr;          // value -> (bytes, [PickleBuffer])
   PyObject* loads = nullptr;          // pickle.loads
-  PyObject* load_function = nullptr;  // what was published, ObjectRef -> (callable, exceptions to retry, async)
+  PyObject* load_function = nullptr;  // what was published, ObjectRef -> (callable, exceptions to retry, async, calls)
   PyObject* begin_async = nullptr;    // coroutine, number: has the loop run it, and end the call of that number
   PyObject* step_async = nullptr;     // wait: one turn of the loop; is anything under way?
   PyObject* special = nullptr;        // actor, name -> callable: methods that every actor has
@@ -65,6 +65,8 @@ struct Hooks {
   PyObject* await_ref = nullptr;      // ObjectRef -> iterator, as __await__ returns
 };
 extern Hooks hooks;
+
+extern bool in_worker;  // this process is one
 
 // errors.cc. In a catch block: sets the Python error that corresponds to the C++ exception. Returns nullptr.
 PyObject* RaiseCurrent();

@@ -40,6 +40,7 @@ struct Function {
   PyObject* code = nullptr;   // what to call
   PyObject* retry = nullptr;  // exception classes worth another try, or None
   bool is_async = false;      // a class with coroutines among its methods
+  long calls_left = -1;       // of this process; -1: any number
 };
 
 bool in_async_actor = false;  // the actor of this process
@@ -59,7 +60,7 @@ std::unordered_map<std::array<std::byte, 16>, Function, IdHash>& Functions() {
 }
 
 // nullptr: a Python error is set.
-const Function* FunctionOf(const CallHead& head) {
+Function* FunctionOf(const CallHead& head) {
   std::array<std::byte, 16> id;
   std::memcpy(id.data(), head.function, id.size());
   auto& functions = Functions();
@@ -81,6 +82,7 @@ const Function* FunctionOf(const CallHead& head) {
   made.code = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 0));
   made.retry = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 1));
   made.is_async = PyTuple_GET_ITEM(loaded.get(), 2) == Py_True;
+  made.calls_left = PyLong_AsLong(PyTuple_GET_ITEM(loaded.get(), 3));
   return &functions.emplace(id, made).first->second;
 }
 
@@ -291,8 +293,9 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
                        : PyObject_GetAttr(self, name.get()));
     if (!code) return false;
   } else {
-    const Function* function = FunctionOf(head);
+    Function* function = FunctionOf(head);
     if (function == nullptr) return false;
+    if (function->calls_left > 0 && --function->calls_left == 0) internal::LeaveAfterCall();
     *retry = function->retry;
     code = Obj::Share(function->code);
     if (head.kind == CallKind::kCreate && function->is_async) {
@@ -333,6 +336,7 @@ void ShowGpus() {
 
 void InWorker() {
   PyOS_AfterFork_Child();
+  in_worker = true;
   const Obj module(PyImport_ImportModule("manta._worker"));
   const Obj done(module ? PyObject_CallMethod(module.get(), "begin", nullptr) : nullptr);
   if (!done) PyErr_Print();

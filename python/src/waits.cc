@@ -13,7 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kSliceUs = 100'000;  // between two looks for Ctrl-C
+// Between two looks for Ctrl-C; in a worker, where each end of a wait takes back the task's CPUs, for a cancel.
+std::int64_t SliceUs() { return in_worker ? 1'000'000 : 100'000; }
 
 // Seconds as Python gives them (None: for ever) as microseconds. false: a Python error is set.
 bool ReadTimeout(PyObject* seconds, std::int64_t* micros) {
@@ -34,10 +35,10 @@ Py_ssize_t WaitFor(std::span<internal::Entry* const> entries, std::size_t count,
                    std::vector<bool>* ready) {
   const auto start = Clock::now();
   for (;;) {
-    std::int64_t slice = kSliceUs;
+    std::int64_t slice = SliceUs();
     if (timeout_us >= 0) {
       const std::int64_t gone = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
-      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, kSliceUs);
+      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, slice);
     }
     std::size_t number = 0;
     {
@@ -103,10 +104,10 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
   };
   bool shown = false;
   for (;;) {
-    std::int64_t slice = kSliceUs;
+    std::int64_t slice = SliceUs();
     if (timeout_us >= 0) {
       const std::int64_t gone = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
-      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, kSliceUs);
+      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, slice);
     }
     bool late = false;
     {

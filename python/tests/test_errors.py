@@ -160,6 +160,32 @@ def test_a_running_task_is_interrupted(tmp_path):
     assert manta.get([fine.remote() for _ in range(20)]) == [1] * 20
 
 
+def test_a_task_that_waits_for_another_is_cancelled(tmp_path):
+    mark = str(tmp_path / "mark")
+
+    @manta.remote
+    def long():
+        time.sleep(8)
+
+    @manta.remote
+    def waits(path):
+        try:
+            manta.get(long.options(num_cpus=2).remote())  # another class of tasks, so that it does not run in place
+        except KeyboardInterrupt:
+            open(path, "w").close()
+            raise
+
+    ref = waits.remote(mark)
+    assert manta.wait([ref], timeout=0.5)[0] == []
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 6
+    while not os.path.exists(mark) and time.time() < deadline:
+        time.sleep(0.01)
+    assert os.path.exists(mark)
+
+
 def test_ctrl_c_interrupts_get(run_script):
     done = run_script("""
 import manta, os, signal, threading, time

@@ -169,7 +169,20 @@ def test_a_misspelt_option_is_corrected():
         busy.options(num_cpu=1)
 
 
-@pytest.mark.parametrize("options", [{"max_calls": 3}, {"accelerator_type": "A100"}, {"label_selector": {"a": "b"}}])
+def test_max_calls_ends_the_process():
+    @manta.remote(max_calls=2)
+    def pid():
+        return os.getpid()
+
+    pids = [manta.get(pid.remote(), timeout=20) for _ in range(8)]
+    assert all(pids.count(one) <= 2 for one in pids)
+    many = manta.get([pid.remote() for _ in range(10)], timeout=60)
+    assert all(many.count(one) <= 2 for one in many)
+    with pytest.raises(ValueError):
+        pid.options(max_calls=-1)
+
+
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"label_selector": {"a": "b"}}])
 def test_what_is_not_built_yet_says_so_for_tasks(options):
     with pytest.raises(NotImplementedError, match=next(iter(options))):
         busy.options(**options)

@@ -75,6 +75,20 @@ assert manta.get(preloaded.remote()) == (True, 1)
 """)
 
 
+def test_an_interpreter_with_threads_is_not_forked(run_script, tmp_path, monkeypatch):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    run_script("""
+import manta
+manta.init(num_cpus=2)
+@manta.remote
+def f(x): return x + 1
+assert manta.get([f.remote(i) for i in range(5)], timeout=40) == [1, 2, 3, 4, 5]
+""")
+
+
 def test_a_script_reads_its_own_arguments_and_environment(run_script):
     run_script("""
 import manta, os
