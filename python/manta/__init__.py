@@ -34,6 +34,7 @@ from ._runtime import (
     put,
     remote,
     shutdown,
+    timeline,
     wait,
 )
 from ._stream import DynamicObjectRefGenerator, ObjectRefGenerator
@@ -53,5 +54,5 @@ __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
     "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor",
     "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put", "remote",
-    "shutdown", "wait",
+    "shutdown", "timeline", "wait",
 ]

@@ -11,22 +11,17 @@ from . import _core
 _TURN = 0.001  # seconds that a turn may wait for something to happen: then new calls are looked for
 _LOOK = 16  # turns between two looks for cancelled calls
 
-_loop: asyncio.AbstractEventLoop | None = None
+_loop = asyncio.new_event_loop()  # this module is loaded in such actors only
+asyncio.set_event_loop(_loop)
+_create_task = _loop.create_task
+_finish = _core.finish_async
 _calls: dict[int, asyncio.Task[Any]] = {}
 _turns = 0
 
 
-def loop() -> asyncio.AbstractEventLoop:
-    global _loop
-    if _loop is None:
-        _loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(_loop)
-    return _loop
-
-
 def begin(coroutine: Any, number: int) -> None:
     """Called by the engine for each call of a coroutine."""
-    _calls[number] = loop().create_task(_run(coroutine, number))
+    _calls[number] = _create_task(_run(coroutine, number))
 
 
 async def _run(coroutine: Any, number: int) -> None:
@@ -34,19 +29,18 @@ async def _run(coroutine: Any, number: int) -> None:
         value = await coroutine
     except BaseException as problem:
         del _calls[number]
-        _core.finish_async(number, None, problem)
+        _finish(number, None, problem)
     else:
         del _calls[number]
-        _core.finish_async(number, value, None)
+        _finish(number, value, None)
 
 
 def step(wait: bool) -> bool:
     """One turn of the loop. Is anything under way after it?"""
     global _turns
-    here = loop()
     if wait:
-        timer = here.call_later(_TURN, here.stop)
-        here.run_forever()
+        timer = _loop.call_later(_TURN, _loop.stop)
+        _loop.run_forever()
         timer.cancel()
         _turns += 1
         if _turns % _LOOK == 0:
@@ -54,6 +48,6 @@ def step(wait: bool) -> bool:
                 if _core.is_cancelled(number):
                     task.cancel()
     else:
-        here.call_soon(here.stop)
-        here.run_forever()
-    return bool(_calls or asyncio.all_tasks(here))
+        _loop.call_soon(_loop.stop)
+        _loop.run_forever()
+    return bool(_calls) or bool(asyncio.all_tasks(_loop))

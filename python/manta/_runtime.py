@@ -240,6 +240,10 @@ def nodes() -> list[dict[str, Any]]:
              "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
 
 
+def timeline(filename: str | None = None) -> None:
+    raise NotImplementedError("timeline is not supported yet")
+
+
 class RuntimeContext:
     """Where this code runs."""
 

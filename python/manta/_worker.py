@@ -111,13 +111,23 @@ def special(actor: Any, name: str) -> Any:
     return _stream.METHODS[name].__get__(actor)
 
 
-def begin_async(coroutine: Any, number: int) -> None:
-    from . import _async_actor
+_begin: Any = None
+_step: Any = None
 
-    _async_actor.begin(coroutine, number)
+
+def begin_async(coroutine: Any, number: int) -> None:
+    global _begin
+    if _begin is None:
+        from ._async_actor import begin
+
+        _begin = begin
+    _begin(coroutine, number)
 
 
 def step_async(wait: bool) -> bool:
-    from . import _async_actor
+    global _step
+    if _step is None:
+        from ._async_actor import step
 
-    return _async_actor.step(wait)
+        _step = step
+    return bool(_step(wait))
