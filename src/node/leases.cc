@@ -69,6 +69,7 @@ void Leases::Return(Peer& peer, const wire::LeaseReturn& message) {
   area_.bell(peer.process).flags.fetch_and(~shm::Doorbell::kRevoke);
   peers_.Send(key.owner, wire::LeaseEnded{key.request});
   // The worker first: the end of this lease may be the beginning of another.
+  if (message.leaving) pool_.Leave(*worker);
   pool_.Release(*worker);
   End(message.lease);
 }

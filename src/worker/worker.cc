@@ -167,6 +167,7 @@ void Worker::ReturnLease() {
     served->lane.memory().worker.store(kNoProcess, std::memory_order_release);
     wire::LeaseReturn message;
     message.lease = served->lease;
+    message.leaving = leave_;
     static_cast<void>(link_->Send(message));
   }
   std::erase_if(served_, [](const auto& served) { return served->lease != 0; });
@@ -365,10 +366,7 @@ int Worker::Serve() {
       continue;
     }
     if (!ServeOnce()) Idle();
-    if (leave_ && actor_ == nullptr) {
-      ReturnLease();
-      exit_ = true;
-    }
+    if (leave_ && actor_ == nullptr && !served_.empty()) ReturnLease();
   }
   StopPool();
   if (actor_ != nullptr && actor_->destroy != nullptr) {
