@@ -121,7 +121,9 @@ Status Execution::Open(const std::byte* spec, std::uint64_t available, internal:
   }
   *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);
   const bool own = (header_.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
-  label_ = LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
+  // Reading a symbol table takes a millisecond: not for a name that nobody will see.
+  label_ = constructing_ ? Interned(actor_->class_name)
+                         : LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
   return {};
 }
 
@@ -235,7 +237,6 @@ Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
   internal::Trampoline trampoline = nullptr;
   constructing_ = true;
   if (Status s = Open(spec, available, &trampoline); !s.ok()) return ToFailure(s);
-  label_ = Interned(actor_->class_name);
   bool retryable = false;
   owner_.BeginBorrowing();
   const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
