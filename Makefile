@@ -18,6 +18,7 @@ demo:  ## release build, then the quickstart
 	cmake --preset release -Wno-dev
 	$(BUILD) release -j $(JOBS)
 	build/release/bin/quickstart $(ARGS)
+	PYTHONPATH=build/release/python /usr/bin/python3 examples/python/quickstart.py
 
 test:  ## build and run every test (about 10 minutes from nothing on two cores)
 	@scripts/install-deps build test
@@ -46,6 +47,9 @@ check:  ## format, layering, pure archives, header self-containment, documents, 
 	$(BUILD) dev -j $(JOBS) --target headers
 	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim
 	scripts/pure build/dev types rules sim
+	mypy --config-file pyproject.toml
+	MYPYPATH=python mypy --strict python/tests/typing_check.py
+	scripts/ruff check python examples/python
 	scripts/tidy build/dev -j $(JOBS)
 
 format:  ## rewrite the sources in the project's format

@@ -71,6 +71,7 @@ void Leases::Return(Peer& peer, const wire::LeaseReturn& message) {
   area_.bell(peer.process).flags.fetch_and(~shm::Doorbell::kRevoke);
   TellEnded(key);
   // The worker first: the end of this lease may be the beginning of another.
+  if (message.leaving) pool_.Leave(*worker);
   pool_.Release(*worker);
   End(message.lease);
 }

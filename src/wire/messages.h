@@ -209,6 +209,7 @@ struct FarReady {
 struct LeaseReturn {
   static constexpr Kind kKind = Kind::kLeaseReturn;
   std::uint64_t lease = 0;
+  bool leaving = false;  // it wants no other: answered by Exit
 };
 // N -> P: the lane is free again; nobody serves it.
 struct LeaseEnded {

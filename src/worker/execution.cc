@@ -121,7 +121,9 @@ Status Execution::Open(const std::byte* spec, std::uint64_t available, internal:
   }
   *trampoline = reinterpret_cast<internal::Trampoline>(trampoline_at);
   const bool own = (header_.flags & (shm::SpecHeader::kNoTarget | shm::SpecHeader::kVirtual)) != 0;
-  label_ = LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
+  // Reading a symbol table takes a millisecond: not for a name that nobody will see.
+  label_ = constructing_ ? Interned(actor_->class_name)
+                         : LabelOf(header_, reader_.name(), own ? trampoline_at : target, actor_);
   return {};
 }
 
@@ -132,6 +134,13 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   failure->type = type == nullptr ? "an exception" : Demangled(type->name());
   try {
     throw;
+  } catch (const internal::ForeignError& error) {
+    failure->code = error.code();
+    failure->type = error.type();
+    failure->cause = error.payload();
+    failure->message = error.what();
+    *retryable = error.retryable();
+    return failure;
   } catch (const CancelledError& error) {
     failure->code = Code::kCancelled;
     failure->cause = error.what();
@@ -222,11 +231,17 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
   if (served_ != nullptr) owner_.bell().current.store(0, std::memory_order_release);
 }
 
+void Execution::Resume(internal::Trampoline rest) {
+  deferred_ = false;
+  bool retryable = false;
+  const std::unique_ptr<Failure> failure = Invoke(rest, &retryable);
+  if (failure != nullptr) ReplyFailure(*failure, retryable);
+}
+
 Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
   internal::Trampoline trampoline = nullptr;
   constructing_ = true;
   if (Status s = Open(spec, available, &trampoline); !s.ok()) return ToFailure(s);
-  label_ = Interned(actor_->class_name);
   bool retryable = false;
   owner_.BeginBorrowing();
   const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);

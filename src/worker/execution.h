@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "manta/internal/core.h"
+#include "manta/internal/embed.h"
 #include "owner/owner.h"
 #include "shm/arena.h"
 #include "shm/lane.h"
@@ -48,6 +49,7 @@ struct ActorSelf {
   std::string class_name;
   shm::OrderLog order;
   bool serial = true;
+  internal::ActorStep step = nullptr;  // not null: calls may end later than their trampolines
 };
 
 class Execution final : public internal::Invocation {
@@ -59,6 +61,15 @@ class Execution final : public internal::Invocation {
   void Run(const std::byte* spec, std::uint64_t available);
   // Runs an actor's constructor; a failure is returned instead of sent.
   Failure Construct(const std::byte* spec, std::uint64_t available);
+
+  // For actors with a step (see manta/internal/embed.h).
+  void SetActorStep(internal::ActorStep step) { actor_->step = step; }
+  void Defer() { deferred_ = true; }
+  [[nodiscard]] bool deferred() const { return deferred_; }
+  // After Run left the call deferred: the rest of it.
+  void Resume(internal::Trampoline rest);
+  Served* served() { return served_; }
+  shm::QueueWorker::Task task;  // whose end is told to the queue; for deferred calls
 
   // The call that runs on this thread, or nullptr.
   static Execution* Current();
@@ -92,6 +103,7 @@ class Execution final : public internal::Invocation {
   shm::SpecReader reader_;
   const std::string* label_ = nullptr;
   bool constructing_ = false;
+  bool deferred_ = false;
 
   // The return value being written.
   bool open_ = false;

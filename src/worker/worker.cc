@@ -19,6 +19,7 @@ namespace {
 // A little longer than an owner spins: the next call of a synchronous caller finds us awake.
 constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
+constexpr int kBegunAtOnce = 64;  // calls of an actor with a step
 
 Worker* g_worker = nullptr;
 
@@ -200,6 +201,7 @@ void Worker::ReturnLease() {
     served->lane.memory().worker.store(kNoProcess, std::memory_order_release);
     wire::LeaseReturn message;
     message.lease = served->lease;
+    message.leaving = leave_;
     if (served->far == nullptr) {
       static_cast<void>(link_->Send(message));
     } else {
@@ -242,7 +244,7 @@ void Worker::StartActor(wire::Frame& frame) {
     static_cast<void>(link_->Send(reply));
     return;
   }
-  if (concurrency_ > 1) {
+  if (concurrency_ > 1 && actor_->step == nullptr) {
     for (std::uint32_t i = 0; i < concurrency_; ++i) pool_.emplace_back([this] { PoolThread(); });
   }
   wire::ActorReady reply;
@@ -280,10 +282,31 @@ void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
 
 void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   if (!shm::Arena::Valid(task.spec, sizeof(shm::SpecHeader))) return;
+  if (actor_ != nullptr && actor_->step != nullptr) {
+    auto execution = std::make_unique<Execution>(*owner_, &served, actor_.get());
+    execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
+    if (!execution->deferred()) {
+      served.queue.Done(task);
+      return;
+    }
+    ++deferred_;
+    execution->task = task;
+    static_cast<void>(execution.release());  // until Resume
+    return;
+  }
   Execution execution(*owner_, &served, actor_.get());
   execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
   served.queue.Done(task);
   if (served.far != nullptr) served.far->Flush(served.queue.Ready());
+}
+
+void Worker::Resume(Execution* call, internal::Trampoline rest) {
+  const std::unique_ptr<Execution> execution(call);
+  execution->Resume(rest);
+  Served& served = *execution->served();
+  served.queue.Done(execution->task);
+  if (served.far != nullptr) served.far->Flush(served.queue.Ready());
+  --deferred_;
 }
 
 bool Worker::ServeOnce() {
@@ -294,7 +317,7 @@ bool Worker::ServeOnce() {
     if (!served.queue.TryClaim(&task)) continue;
     turn_ = (turn_ + i + (count > 1 ? 1 : 0)) % count;
     bell_->ran.store(++ran_, std::memory_order_relaxed);
-    if (concurrency_ == 1) {
+    if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
     } else {
       in_pool_.fetch_add(1);
@@ -390,7 +413,20 @@ int Worker::Serve() {
       Idle();
       continue;
     }
+    if (actor_ != nullptr && actor_->step != nullptr) {
+      // A few calls are begun before what is under way gets its turn.
+      int begun = 0;
+      while (begun < kBegunAtOnce && deferred_ < concurrency_ && ServeOnce()) ++begun;
+      step_busy_ |= begun > 0;
+      if (step_busy_) {
+        step_busy_ = actor_->step(begun == 0);
+      } else {
+        Idle();
+      }
+      continue;
+    }
     if (!ServeOnce()) Idle();
+    if (leave_ && actor_ == nullptr && !served_.empty()) ReturnLease();
   }
   StopPool();
   if (actor_ != nullptr && actor_->destroy != nullptr) {

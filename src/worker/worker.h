@@ -34,7 +34,13 @@ class Worker final : public owner::InPlaceRunner {
   [[nodiscard]] bool RoomOnStack() const override;
   void Run(const std::byte* spec, std::uint64_t bytes) override;
 
+  // Ends a deferred call of the actor.
+  void Resume(Execution* call, internal::Trampoline rest);
+
+  void LeaveAfterCall() { leave_ = true; }
+
   [[nodiscard]] static Worker* Current();
+  [[nodiscard]] Id actor() const { return actor_ == nullptr ? Id() : actor_->id; }
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
 
  private:
@@ -65,6 +71,7 @@ class Worker final : public owner::InPlaceRunner {
   std::mutex mail_mutex_;
   std::vector<wire::Frame> mail_;
   bool exit_ = false;
+  bool leave_ = false;  // after the task that runs
 
   std::vector<std::unique_ptr<Served>> served_;  // one for a lease, one per caller for an actor
   std::size_t turn_ = 0;
@@ -77,6 +84,8 @@ class Worker final : public owner::InPlaceRunner {
   std::unique_ptr<ActorSelf> actor_;
   Resources actor_need_;
   std::uint32_t concurrency_ = 1;
+  std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
+  bool step_busy_ = true;       // something is under way there; its constructor may have begun it
   // Threads of an actor that runs several calls at a time.
   struct Job {
     Served* served = nullptr;

@@ -1,0 +1,86 @@
+// What a front end in another language needs beyond core.h: its own command for workers, its own look at a
+// call, and its own exceptions. Not for users; no promise of stability.
+//
+// A front end's functions all have one trampoline, which finds out from the first argument what to run. Its workers are
+// its interpreter, started again with the command named here, which loads the front end and calls ServeForks.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manta/errors.h"
+#include "manta/internal/core.h"
+#include "manta/internal/export.h"
+
+namespace manta::internal {
+
+// The words with which the daemon starts this executable again as a fork server; without it they are those of this
+// process. For the next Init.
+MANTA_EXPORT void SetWorkerCommand(std::vector<std::string> words);
+
+// In a process that was started so: serves the daemon and never returns. Each worker, a fork of this process, calls
+// `in_worker` before its first task. Returns at once in any other process.
+MANTA_EXPORT void ServeForks(void (*in_worker)());
+
+// Would Await return at once?
+[[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
+
+// What tasks and actors of this node use just now, by name. Asks the daemon.
+[[nodiscard]] MANTA_EXPORT std::map<std::string, double> ResourcesInUse();
+
+// Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
+[[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
+
+// The id of this process's actor, in hexadecimal digits; empty: it has none.
+[[nodiscard]] MANTA_EXPORT std::string OwnActor();
+// Ends this process's actor for good, on purpose: the process is killed soon after.
+MANTA_EXPORT void EndOwnActor();
+
+// In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
+MANTA_EXPORT void LeaveAfterCall();
+
+// ---- actors that do many things on one thread ----
+
+// What such an actor does besides beginning calls: some of what is under way. With `wait` it may sleep for a
+// millisecond or so, until there is something to do. False: nothing is under way.
+using ActorStep = bool (*)(bool wait);
+
+// By the trampoline that creates an actor: its calls run on the worker's main thread, as many at a time as its
+// concurrency says, because their trampolines may Defer; between them the worker calls `step`.
+MANTA_EXPORT void SetActorStep(Invocation& call, ActorStep step);
+
+// By the trampoline of such an actor's call: it returns without a result. The call is then the caller's, who must
+// Resume it, once, on the same thread: `rest` returns values or throws, like any trampoline.
+MANTA_EXPORT void Defer(Invocation& call);
+MANTA_EXPORT void Resume(Invocation* call, Trampoline rest);
+
+// Thrown out of a trampoline: an exception of the other language. TaskError hands `type` and `payload` to the front end
+// that gets the result; `message` is the whole story for everybody else.
+class ForeignError : public std::exception {
+ public:
+  ForeignError(Code code, std::string message, std::string type, std::string payload, bool retryable)
+      : code_(code),
+        message_(std::move(message)),
+        type_(std::move(type)),
+        payload_(std::move(payload)),
+        retryable_(retryable) {}
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+  [[nodiscard]] Code code() const { return code_; }
+  [[nodiscard]] const std::string& type() const { return type_; }
+  [[nodiscard]] const std::string& payload() const { return payload_; }
+  [[nodiscard]] bool retryable() const { return retryable_; }
+
+ private:
+  Code code_;
+  std::string message_;
+  std::string type_;
+  std::string payload_;  // at most kMostPayload bytes arrive whole
+  bool retryable_;
+};
+inline constexpr std::size_t kMostPayload = 16000;
+
+}  // namespace manta::internal

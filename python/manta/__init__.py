@@ -1,0 +1,58 @@
+"""Manta: remote functions, actors and shared-memory objects, under the names that Ray's users know.
+
+    import manta
+
+    @manta.remote
+    def square(x):
+        return x * x
+
+    print(manta.get([square.remote(i) for i in range(4)]))
+"""
+from __future__ import annotations
+
+import pickle as _pickle
+
+from . import _core, exceptions
+from . import _errors as _errors_module
+from . import _serialize as _serialize_module
+from ._actor import ActorClass, ActorHandle, exit_actor, method
+from ._aio import await_ref as _await_ref
+from ._core import ObjectRef, get
+from ._function import RemoteFunction
+from ._progress import show as _show_progress
+from ._runtime import (
+    available_resources,
+    cancel,
+    cluster_resources,
+    get_actor,
+    get_gpu_ids,
+    get_runtime_context,
+    init,
+    is_initialized,
+    kill,
+    nodes,
+    put,
+    remote,
+    shutdown,
+    timeline,
+    wait,
+)
+from ._stream import DynamicObjectRefGenerator, ObjectRefGenerator
+from ._worker import begin_async as _begin_async
+from ._worker import load_function as _load_function
+from ._worker import special as _special
+from ._worker import step_async as _step_async
+
+__version__ = "0.1.0"
+
+_core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_load_function,
+            begin_async=_begin_async, step_async=_step_async, special=_special,
+            describe=_errors_module.describe, rebuild=_errors_module.rebuild, errors=exceptions.BY_CODE,
+            await_ref=_await_ref, progress=_show_progress)
+
+__all__ = [
+    "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
+    "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor",
+    "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put", "remote",
+    "shutdown", "timeline", "wait",
+]

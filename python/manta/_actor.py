@@ -1,0 +1,234 @@
+"""Actors: classes whose one object lives in a process of its own."""
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, Generic, TypeVar
+
+from . import _core, _kinds, _options, _publish
+from .exceptions import PendingCallsLimitExceeded, UnavailableError
+
+T = TypeVar("T")
+_METHOD = "__manta_method__"
+_ASYNC_CONCURRENCY = 1000  # calls at a time of a class with coroutines, unless asked otherwise
+
+
+def method(*args: Any, **options: Any) -> Any:
+    """``@manta.method(num_returns=2)`` on a method of an actor."""
+    if args or not options:
+        raise TypeError("use it as @manta.method(num_returns=..., ...)")
+    checked = _options.check(options, _options.METHOD, "a method")
+    for name in ("name", "max_task_retries", "retry_exceptions"):
+        if name in checked:
+            raise NotImplementedError(f"option {name!r} of @manta.method is not supported yet: set it on the actor")
+
+    def mark(function: Any) -> Any:
+        setattr(function, _METHOD, checked)
+        return function
+
+    return mark
+
+
+class ActorMethod:
+    """``handle.method``; ``remote`` is a C++ callable. Holds the actor, not the handle, which holds this: an actor ends
+    with its last handle, and must not wait for a garbage collection.
+    """
+
+    def __init__(self, target: _Target, name: str, options: dict[str, Any]) -> None:
+        self._target = target
+        self._name = name
+        self._options = options
+        returns = options.get("num_returns", 1)
+        if returns == "dynamic":
+            raise NotImplementedError("num_returns='dynamic' of an actor's method is not supported: use 'streaming'")
+        self.remote: Any
+        if returns == "streaming":
+            self.remote = functools.partial(_stream, target, name, options)
+            return
+        call = _core.new_call(_gone)
+        plan = _core.intern(options.get("name", f"{target.class_name}.{name}"), 0.0, 0.0, {}, 0, 0, 0)
+        call.set_method(target.actor, name, plan, returns)
+        self.remote = call if target.max_pending <= 0 else functools.partial(_limited, target, call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"an actor's method cannot be called like this: write handle.{self._name}.remote(...)")
+
+    def options(self, **options: Any) -> ActorMethod:
+        checked = _options.check(options, _options.METHOD, f"method {self._name}")
+        for name in ("max_task_retries", "retry_exceptions"):
+            if name in checked:
+                raise NotImplementedError(f"option {name!r} of a call is not supported yet: set it on the actor")
+        return ActorMethod(self._target, self._name, {**self._options, **checked})
+
+
+class _Target:
+    """The actor that a handle's methods call."""
+
+    def __init__(self, actor: _core.ActorRef, class_name: str, max_pending: int) -> None:
+        self.actor = actor
+        self.class_name = class_name
+        self.max_pending = max_pending
+        self.pending: list[Any] = []
+
+
+def _gone(_: Any) -> None:
+    raise UnavailableError("this actor belongs to a cluster that was shut down")
+
+
+def _limited(target: _Target, call: Any, *args: Any, **kwargs: Any) -> Any:
+    target.pending[:] = [ref for ref in target.pending if not ref.is_ready()]
+    if len(target.pending) >= target.max_pending:
+        raise PendingCallsLimitExceeded(
+            f"actor {target.class_name} has {len(target.pending)} calls that it has not answered, and "
+            f"max_pending_calls={target.max_pending}: wait for some of them")
+    out = call(*args, **kwargs)
+    if out is not None:
+        target.pending.append(out[0] if isinstance(out, list) else out)
+    return out
+
+
+def _stream(target: _Target, name: str, options: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    from . import _stream as stream
+
+    return stream.start_method(ActorHandle(target.actor, target.class_name, None), name, options, args, kwargs)
+
+
+class ActorHandle(Generic[T]):
+    """Calls an actor. Can be copied, passed to tasks and stored in values."""
+
+    def __init__(self, actor: _core.ActorRef, class_name: str, methods: dict[str, dict[str, Any]] | None,
+                 max_pending: int = -1) -> None:
+        self._actor = actor
+        self._class_name = class_name
+        self._methods = methods  # None: not known here, so any name may be one
+        self._target = _Target(actor, class_name, max_pending)
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("__") and not name.startswith("__manta_") and name != "__call__":
+            raise AttributeError(name)
+        options: dict[str, Any] = {}
+        if self._methods is not None and not name.startswith("__manta_"):
+            if name not in self._methods:
+                raise AttributeError(f"actor class {self._class_name} has no method {name!r}")
+            options = self._methods[name]
+        made = self.__dict__[name] = ActorMethod(self._target, name, options)
+        return made
+
+    def __repr__(self) -> str:
+        return f"Actor({self._class_name}, {self._actor.hex()[:12]})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and other._actor.hex() == self._actor.hex()
+
+    def __hash__(self) -> int:
+        return hash(self._actor.hex())
+
+    @property
+    def _actor_id(self) -> str:
+        return self._actor.hex()
+
+    def __reduce__(self) -> Any:
+        return ActorHandle, (self._actor, self._class_name, self._methods, self._target.max_pending)
+
+
+class ActorClass(Generic[T]):
+    """What ``@manta.remote`` makes of a class."""
+
+    def __init__(self, cls: type[T] | None, options: dict[str, Any], *, name: str = "",
+                 methods: dict[str, dict[str, Any]] | None = None, is_async: bool = False,
+                 ref: _core.ObjectRef[Any] | None = None) -> None:
+        self._cls = cls
+        self._options = options
+        self._ref = ref
+        self._ref_session = _core.session() if ref is not None else 0
+        if cls is not None:
+            self.__doc__ = cls.__doc__
+            self.__module__ = cls.__module__
+            name = cls.__qualname__.rpartition("<locals>.")[2]
+            methods = {}
+            for key in dir(cls):
+                value = getattr(cls, key, None)
+                if (key.startswith("__") and key != "__call__") or not callable(value):
+                    continue
+                details = dict(getattr(value, _METHOD, {}))
+                async_generator = _kinds.is_async_generator(value)
+                if "num_returns" not in details and (async_generator or _kinds.is_generator(value)):
+                    details["num_returns"] = "streaming"
+                if async_generator:
+                    details["_async"] = True
+                methods[key] = details
+                is_async = is_async or async_generator or _kinds.is_coroutine(value)
+        self._name = name
+        self._methods = methods
+        self._async = is_async
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"actor class {self._name!r} cannot be instantiated like this: write {self._name}.remote(...)")
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self._name})"
+
+    def options(self, **options: Any) -> ActorClass[T]:
+        checked = _options.check(options, _options.ACTOR, f"actor class {self._name}")
+        made = ActorClass[T](None, {**self._options, **checked}, name=self._name, methods=self._methods,
+                             is_async=self._async, ref=self._ref)
+        made._cls = self._cls
+        return made
+
+    def _published(self) -> _core.ObjectRef[Any]:
+        details: dict[str, Any] = {}
+        env = self._options.get("runtime_env")
+        if env:
+            details["env"] = _options.check_runtime_env(env)
+        if self._async:
+            details["async"] = True
+        if self._ref is not None and self._ref_session == _core.session():
+            if not env:
+                return self._ref
+            if self._cls is None:
+                self._cls = _core.get(self._ref)[0]
+        return _publish.publish(self._cls, details)
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[T]:
+        """Makes the actor. Returns at once; a constructor that raises fails every call."""
+        from . import _runtime
+
+        _runtime.auto_init()
+        options = self._options
+        if options.get("get_if_exists") and "name" not in options:
+            raise ValueError("get_if_exists=True needs a name")
+        if "namespace" in options and "name" not in options:
+            raise ValueError("namespace needs a name")
+        cpus, gpus, others = _options.resources_of(options, 0)
+        concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
+        actor = _core.create_actor(
+            self._published(), self._name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
+            options.get("lifetime") == "detached", options.get("get_if_exists", False),
+            options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
+            not options.get("allow_out_of_order_execution", False), args, kwargs)
+        if options.get("name"):
+            _runtime.remember_methods(actor.hex(), self._name, self._methods)
+        return ActorHandle(actor, self._name, self._methods, options.get("max_pending_calls", -1))
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("graphs (bind) are not supported yet: call remote")
+
+    def __reduce__(self) -> Any:
+        if self._cls is not None and _publish.being_published(self._cls):
+            return _rebuild, (self._cls, self._options, self._name, self._methods, self._async, None)
+        plain = {key: value for key, value in self._options.items() if key != "runtime_env"}
+        twin = ActorClass[T](None, plain, name=self._name, methods=self._methods, is_async=self._async, ref=self._ref)
+        twin._cls = self._cls
+        return _rebuild, (None, self._options, self._name, self._methods, self._async, twin._published())
+
+
+def _rebuild(cls: Any, options: Any, name: str, methods: Any, is_async: bool, ref: Any) -> ActorClass[Any]:
+    return ActorClass(cls, options, name=name, methods=methods, is_async=is_async, ref=ref)
+
+
+def exit_actor() -> None:
+    """Inside an actor's method: ends the actor, on purpose."""
+    if not _core.own_actor():
+        raise TypeError("exit_actor is for the methods of an actor")
+    _core.end_own_actor()
+    time.sleep(60)  # the daemon kills this process before that

@@ -1,0 +1,95 @@
+"""How an exception travels: its text, written where it was raised, and itself, if it can be pickled."""
+from __future__ import annotations
+
+import os
+import pickle
+
+from . import _core, _serialize
+from .exceptions import TaskCancelledError, TaskError
+
+_MOST_PAYLOAD = 16000  # bytes of a failure that arrive whole (manta/internal/embed.h)
+_dual_classes: dict[type, type] = {}
+
+
+def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
+    """The text for whoever gets the result, and the pickled exception (empty if it cannot be pickled)."""
+    import traceback
+
+    task, task_id, node, _, _ = _core.context()
+    if cancelled:
+        return f"task {task} was cancelled in worker {os.getpid()}", b""
+    where = f"{task}() (pid={os.getpid()}, node={node}, task={task_id[:12]})"
+    # Frames of ours say nothing to a user; there are none in between, since calls start in C++.
+    if isinstance(error, TaskError):
+        lines = traceback.format_exception(type(error), error, error.__traceback__, chain=False)
+        text = f"{str(error).rstrip()}\n\nwhich made {where} raise in turn:\n{''.join(lines[:-1])}".rstrip()
+        cause: BaseException | None = error.cause
+    else:
+        text = f"{where} raised\n{''.join(traceback.format_exception(error)).rstrip()}"
+        cause = error
+    payload = b""
+    try:
+        payload = _serialize.dumps_plain(cause)
+        pickle.loads(payload)  # some classes come apart only here
+    except BaseException as problem:
+        text += f"\n(the exception itself stays there: it cannot be pickled: {problem})"
+        payload = b""
+    if len(payload) > _MOST_PAYLOAD:
+        text += f"\n(the exception itself stays there: it has {len(payload)} bytes, {_MOST_PAYLOAD} may travel)"
+        payload = b""
+    return text[-_MOST_PAYLOAD:], payload
+
+
+def _dual_class(cause_class: type) -> type:
+    """TaskError and the user's class in one."""
+    known = _dual_classes.get(cause_class)
+    if known is not None:
+        return known
+
+    class Both(TaskError, cause_class):  # type: ignore[misc]
+        def __init__(self, cause: BaseException, text: str) -> None:
+            self.cause = cause
+            self.traceback_str = text
+            self.args = (cause,)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.cause, name)
+
+        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+            return make, (self.cause, self.traceback_str)
+
+    Both.__name__ = f"TaskError({cause_class.__name__})"
+    Both.__qualname__ = Both.__name__
+    Both.__module__ = "manta.exceptions"
+    _dual_classes[cause_class] = Both
+    return Both
+
+
+def make(cause: BaseException | None, text: str) -> BaseException:
+    error: BaseException | None = None
+    if isinstance(cause, Exception) and not isinstance(cause, TaskError):
+        try:
+            error = _dual_class(type(cause))(cause, text)
+        except TypeError:  # a class that cannot be a base, or has its own idea of memory
+            error = None
+    if error is None:
+        error = TaskError(text)
+        error.cause = cause
+        error.traceback_str = text
+    if cause is not None:
+        error.__cause__ = cause
+        error.__suppress_context__ = True
+    return error
+
+
+def rebuild(text: str, payload: bytes) -> BaseException:
+    """What ``get`` raises."""
+    cause = None
+    if payload:
+        try:
+            cause = pickle.loads(payload)
+        except BaseException as problem:
+            text += f"\n(the exception itself cannot be unpickled here: {problem!r})"
+    if isinstance(cause, TaskCancelledError):
+        return cause
+    return make(cause, text)

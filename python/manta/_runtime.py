@@ -1,0 +1,283 @@
+"""init, shutdown, and the calls that are not on the hot path."""
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, overload
+
+from . import _core, _fork_server, _options
+from ._actor import ActorClass, ActorHandle
+from ._function import RemoteFunction
+from .exceptions import InvalidError, NotFoundError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_lock = threading.Lock()
+_in_worker = False
+_namespace = ""
+_methods: dict[str, tuple[str, Any]] = {}  # of actors with a name that were made here, by id
+
+
+class ClientContext(dict):  # type: ignore[type-arg]
+    """What ``init`` returns: a dictionary, and a context manager that shuts down."""
+
+    @property
+    def address_info(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __enter__(self) -> ClientContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        shutdown()
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    object_store_memory: int | None = None,
+    namespace: str | None = None,
+    ignore_reinit_error: bool = False,
+    log_to_driver: bool = True,
+    runtime_env: dict[str, Any] | None = None,
+    include_dashboard: bool | None = None,
+    configure_logging: bool = True,
+    logging_level: Any = None,
+    _temp_dir: str | None = None,
+    **unknown: Any,
+) -> ClientContext:
+    """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one)."""
+    global _namespace
+    if unknown:
+        raise ValueError(f"init has no option {next(iter(unknown))!r}")
+    if include_dashboard:
+        raise NotImplementedError("init(include_dashboard=True) is not supported yet")
+    if address == "local":
+        address = None
+    if _in_worker:
+        return _context()
+    with _lock:
+        if _core.is_initialized():
+            if ignore_reinit_error:
+                return _context()
+            raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
+        env = _options.check_runtime_env(runtime_env or {})
+        amounts = {key: float(value) for key, value in (resources or {}).items()}
+        if address is None and not os.environ.get("MANTA_ADDRESS"):
+            amounts.setdefault("memory", _memory_mebibytes())
+        _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
+                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver)
+        _core.next_session()
+        _namespace = namespace or "default"
+        _methods.clear()
+    _warm_up()
+    return _context()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _warm_up() -> None:
+    """The interpreter that workers are forked from has started when this returns; the first task then takes
+    milliseconds. A cluster that is busy or has no CPU free is not waited for.
+    """
+    ref = _make_remote(_nothing, {"num_cpus": 0}).remote()
+    _core.wait([ref], 1, 5)
+
+
+def _memory_mebibytes() -> float:
+    return float(int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.7) // _options.MEBIBYTE)
+
+
+def _context() -> ClientContext:
+    return ClientContext(node_id=_core.context()[2], namespace=_namespace)
+
+
+def auto_init() -> None:
+    """As Ray: the first use of a program that called no init does it."""
+    if not _in_worker and not _core.is_initialized():
+        init(ignore_reinit_error=True)
+
+
+def shutdown() -> None:
+    """Ends all tasks and actors of this program, shows their last output, and leaves. Called at exit, too."""
+    if _in_worker:
+        return
+    with _lock:
+        if _core.is_initialized():
+            _core.shutdown()
+            _core.next_session()
+
+
+atexit.register(shutdown)
+
+
+def is_initialized() -> bool:
+    return _core.is_initialized()
+
+
+@overload
+def remote(thing: type[T], /) -> ActorClass[T]: ...  # type: ignore[misc]
+@overload
+def remote(thing: Callable[..., R], /) -> RemoteFunction[R]: ...
+@overload
+def remote(**options: Any) -> _Decorator: ...
+def remote(*args: Any, **options: Any) -> Any:
+    """Makes a function or a class remote: ``@manta.remote``, or ``@manta.remote(num_cpus=2)``."""
+    if len(args) == 1 and not options and callable(args[0]):
+        return _make_remote(args[0], {})
+    if args or not options:
+        raise TypeError("use @manta.remote, or @manta.remote(num_cpus=..., ...) with named options")
+
+    def decorate(thing: Any) -> Any:
+        return _make_remote(thing, options)
+
+    return decorate
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, thing: type[T], /) -> ActorClass[T]: ...  # type: ignore[misc]
+    @overload
+    def __call__(self, thing: Callable[..., R], /) -> RemoteFunction[R]: ...
+    def __call__(self, thing: Any, /) -> Any: ...
+
+
+def _make_remote(thing: Any, options: dict[str, Any]) -> Any:
+    if isinstance(thing, (RemoteFunction, ActorClass)):
+        raise TypeError(f"{thing!r} is remote already")
+    if isinstance(thing, type):
+        return ActorClass(thing, _options.check(options, _options.ACTOR, f"actor class {thing.__qualname__}"))
+    name = getattr(thing, "__qualname__", repr(thing))
+    return RemoteFunction(thing, _options.check(options, _options.TASK, f"remote function {name}"))
+
+
+def put(value: R) -> _core.ObjectRef[R]:
+    """Stores a value where every task can read it."""
+    if type(value) is _core.ObjectRef:
+        raise TypeError("put of an ObjectRef is not allowed: it names a stored value already")
+    if not _core.is_initialized():
+        auto_init()
+    return _core.put(value)
+
+
+def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None,
+         fetch_local: bool = True) -> tuple[list[_core.ObjectRef[R]], list[_core.ObjectRef[R]]]:
+    """(ready, rest), both in the order given; `ready` never has more than `num_returns`."""
+    if isinstance(object_refs, _core.ObjectRef):
+        raise TypeError("wait takes a list of ObjectRefs, not one")
+    refs = list(object_refs)
+    if len(set(refs)) != len(refs):
+        raise ValueError("wait: the list has an ObjectRef twice")
+    if num_returns < 1 or num_returns > len(refs):
+        raise ValueError(f"wait: num_returns={num_returns} of {len(refs)} values; it must be 1 to their number")
+    return _core.wait(refs, num_returns, timeout)
+
+
+def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> None:
+    """A queued task is dropped; a running one gets KeyboardInterrupt, or with `force` its process is killed."""
+    from ._stream import ObjectRefGenerator
+
+    if isinstance(object_ref, ObjectRefGenerator):
+        object_ref.close()
+        return
+    _core.cancel(object_ref, force)
+
+
+def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
+    """Ends an actor at once, whatever it does."""
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"kill takes an actor's handle, not {type(actor).__qualname__}; for a task use cancel")
+    _core.kill_actor(actor._actor, not no_restart)
+
+
+def remember_methods(actor_id: str, name: str, methods: Any) -> None:
+    _methods[actor_id] = (name, methods)
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
+    """The live actor of that name; ValueError if there is none."""
+    if not name:
+        raise ValueError("get_actor needs a name")
+    auto_init()
+    try:
+        actor = _core.find_actor(name, namespace or "")
+    except NotFoundError as problem:
+        raise ValueError(f"there is no actor named {name!r}: {problem}") from None
+    class_name, methods = _methods.get(actor.hex(), (name, None))
+    return ActorHandle(actor, class_name, methods)
+
+
+def cluster_resources() -> dict[str, float]:
+    out = dict(_core.cluster_resources())
+    if "memory" in out:
+        out["memory"] *= _options.MEBIBYTE
+    return out
+
+
+def available_resources() -> dict[str, float]:
+    """What is not in use just now."""
+    out = cluster_resources()
+    for name, amount in _core.resources_in_use().items():
+        out[name] = max(0.0, out.get(name, 0.0) - amount * (_options.MEBIBYTE if name == "memory" else 1))
+    return out
+
+
+def nodes() -> list[dict[str, Any]]:
+    import socket
+
+    return [{"NodeID": _core.context()[2], "Alive": True, "NodeManagerHostname": socket.gethostname(),
+             "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
+
+
+def timeline(filename: str | None = None) -> None:
+    raise NotImplementedError("timeline is not supported yet")
+
+
+class RuntimeContext:
+    """Where this code runs."""
+
+    def get_task_id(self) -> str | None:
+        return _core.context()[1] or None
+
+    def get_task_name(self) -> str | None:
+        return _core.context()[0] or None
+
+    def get_node_id(self) -> str:
+        return str(_core.context()[2])
+
+    def get_actor_id(self) -> str | None:
+        return _core.own_actor() or None
+
+    def get_worker_id(self) -> str:
+        return str(os.getpid())
+
+    @property
+    def namespace(self) -> str:
+        return _namespace or "default"
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        return {"GPU": [str(gpu) for gpu in get_gpu_ids()]}
+
+    @property
+    def worker_mode(self) -> str:
+        return "worker" if _in_worker else "driver"
+
+
+def get_runtime_context() -> RuntimeContext:
+    return RuntimeContext()
+
+
+def get_gpu_ids() -> list[int]:
+    """The GPUs of the running task or actor, as in CUDA_VISIBLE_DEVICES."""
+    return list(_core.context()[4])

@@ -1,0 +1,133 @@
+"""What a worker process does, between the fork (see _fork_server.py) and the user's code."""
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+
+class _Stream(io.TextIOBase):
+    """stdout and stderr, through the engine's lines that carry the task's name."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        return "backslashreplace"
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str) -> int:
+        from . import _core
+
+        _core.write(self._fd, text.encode("utf-8", "backslashreplace").decode())
+        return len(text)
+
+
+def begin() -> None:
+    """In each worker, right after the fork."""
+    from . import _runtime
+
+    _runtime._in_worker = True
+    sys.stdout = _Stream(1)  # type: ignore[assignment]
+    sys.stderr = _Stream(2)  # type: ignore[assignment]
+    random = sys.modules.get("random")
+    if random is not None:
+        random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool, int]:
+    """What to call, which exceptions are worth another try, whether it is a class with coroutines, and after how many
+    calls the process shall leave (-1: never).
+    """
+    from . import _publish
+
+    thing, details = published
+    if not details:
+        _publish.note_loaded(thing, ref)
+    code = thing
+    env = details.get("env")
+    if env:
+        code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
+    if details.get("dynamic"):
+        code = _dynamic(code)
+    return code, details.get("retry"), "async" in details, details.get("max_calls", -1)
+
+
+def _with_environment(env: dict[str, str], function: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = {key: os.environ.get(key) for key in env}
+        os.environ.update(env)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for key, value in before.items():
+                if value is None:
+                    os.environ.pop(key, None)
+                else:
+                    os.environ[key] = value
+
+    return run
+
+
+def _forever(env: dict[str, str], cls: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        os.environ.update(env)  # the process is the actor's own
+        return cls(*args, **kwargs)
+
+    return make
+
+
+def _dynamic(function: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from . import _core
+        from ._stream import DynamicObjectRefGenerator
+
+        return DynamicObjectRefGenerator([_core.put(value) for value in function(*args, **kwargs)])
+
+    return run
+
+
+def special(actor: Any, name: str) -> Any:
+    """Methods that every actor has."""
+    from . import _stream
+
+    return _stream.METHODS[name].__get__(actor)
+
+
+_begin: Any = None
+_step: Any = None
+
+
+def begin_async(coroutine: Any, number: int) -> None:
+    global _begin
+    if _begin is None:
+        from ._async_actor import begin
+
+        _begin = begin
+    _begin(coroutine, number)
+
+
+def step_async(wait: bool) -> bool:
+    global _step
+    if _step is None:
+        from ._async_actor import step
+
+        _step = step
+    return bool(_step(wait))

@@ -1,0 +1,112 @@
+"""What can go wrong, under Ray's names.
+
+A task that raised makes ``get`` raise a ``TaskError`` that is also an instance of the user's own exception class, so
+that ``except ValueError`` works across processes; its text is the remote traceback.
+"""
+from __future__ import annotations
+
+__all__ = [
+    "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
+    "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
+    "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
+    "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError",
+]
+
+
+class MantaError(Exception):
+    """Everything that Manta itself raises."""
+
+
+class TaskError(MantaError):
+    """A task raised. ``cause`` is the exception as it was raised there, if it could be brought here."""
+
+    cause: BaseException | None = None
+    traceback_str: str = ""
+
+    def __str__(self) -> str:
+        return self.traceback_str or super().__str__()
+
+    def as_instanceof_cause(self) -> BaseException:
+        return self
+
+
+class WorkerCrashedError(MantaError):
+    """The process that ran the task died under it."""
+
+
+class ActorError(MantaError):
+    """An actor cannot answer."""
+
+
+class ActorDiedError(ActorError):
+    """The actor is gone and will not come back."""
+
+
+class ActorUnavailableError(ActorError):
+    """The actor cannot be reached now."""
+
+
+class ObjectLostError(MantaError):
+    """The value existed and cannot be had any more."""
+
+
+class GetTimeoutError(MantaError, TimeoutError):
+    """The value was not there in time."""
+
+
+class TaskCancelledError(MantaError):
+    """The task was cancelled."""
+
+
+class OutOfMemoryError(MantaError):
+    """The object store, or the machine, is full."""
+
+
+class InfeasibleError(MantaError, ValueError):
+    """Asks for more than the cluster has."""
+
+
+class InvalidError(MantaError, ValueError):
+    """A wrong argument, configuration or state."""
+
+
+class NotFoundError(MantaError, ValueError):
+    """No actor of that name."""
+
+
+class UnavailableError(MantaError):
+    """The cluster cannot be reached, or is shutting down."""
+
+
+class CorruptError(MantaError):
+    """Bytes from another process that make no sense."""
+
+
+class IoError(MantaError, OSError):
+    """Disk full, too few file descriptors, …"""
+
+
+class AsyncioActorExit(MantaError):
+    """Raised by ``exit_actor`` inside an actor."""
+
+
+class PendingCallsLimitExceeded(MantaError):
+    """An actor has ``max_pending_calls`` calls that it has not answered."""
+
+
+class RuntimeEnvSetupError(MantaError):
+    """A runtime_env could not be made."""
+
+
+# Ray's names for the same.
+RayError = MantaError
+RayTaskError = TaskError
+RayActorError = ActorError
+RaySystemError = UnavailableError
+ObjectStoreFullError = OutOfMemoryError
+
+# By manta::Code (include/manta/errors.h).
+BY_CODE = (
+    MantaError, TaskError, WorkerCrashedError, ActorDiedError, ObjectLostError, GetTimeoutError, TaskCancelledError,
+    OutOfMemoryError, InfeasibleError, InvalidError, NotFoundError, UnavailableError, CorruptError, IoError,
+)

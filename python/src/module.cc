@@ -1,0 +1,191 @@
+// The module manta._core: the engine as Python sees it. Everything that a user meets is written in Python on top of it,
+// except for the hot calls (get, put, Call.__call__), which are the user's directly.
+#include <string>
+
+#include "calls.h"
+#include "manta/manta.h"
+#include "py.h"
+#include "refs.h"
+#include "run.h"
+#include "values.h"
+#include "waits.h"
+
+namespace manta::python {
+
+Hooks hooks;
+bool in_worker = false;
+
+namespace {
+
+// setup(**hooks)
+PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
+  static const char* names[] = {"dumps",    "loads",   "load_function", "begin_async", "step_async", "special",
+                                "describe", "rebuild", "errors",        "await_ref",   "progress",   nullptr};
+  Hooks given;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!OO", const_cast<char**>(names), &given.dumps,
+                                   &given.loads, &given.load_function, &given.begin_async, &given.step_async,
+                                   &given.special, &given.describe, &given.rebuild, &PyTuple_Type, &given.errors,
+                                   &given.await_ref, &given.progress))
+    return nullptr;
+  for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.begin_async, given.step_async,
+                         given.special, given.describe, given.rebuild, given.errors, given.await_ref, given.progress})
+    Py_INCREF(hook);
+  hooks = given;
+  Py_RETURN_NONE;
+}
+
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output)
+PyObject* Init(PyObject*, PyObject* args) {
+  PyObject* words = nullptr;
+  PyObject* resources = nullptr;
+  Config config;
+  unsigned long long store_bytes = 0;
+  const char* spill = nullptr;
+  const char* address = nullptr;
+  const char* space = nullptr;
+  int show = 1;
+  if (!PyArg_ParseTuple(args, "O!ddO!Ksssp", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type, &resources,
+                        &store_bytes, &spill, &address, &space, &show))
+    return nullptr;
+  std::vector<std::string> command;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
+    const char* word = PyUnicode_AsUTF8(PyList_GET_ITEM(words, i));
+    if (word == nullptr) return nullptr;
+    command.emplace_back(word);
+  }
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(resources, &at, &key, &value) != 0) {
+    const char* name = PyUnicode_AsUTF8(key);
+    const double amount = PyFloat_AsDouble(value);
+    if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
+    config.resources[name] = amount;
+  }
+  config.store_bytes = store_bytes;
+  config.spill_folder = spill;
+  config.address = address;
+  config.space = space;
+  config.show_output = show != 0;
+  return Guard([&] {
+    const NoGil free;
+    internal::SetWorkerCommand(std::move(command));
+    manta::Init(config);
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* Shutdown(PyObject*, PyObject*) {
+  return Guard([&] {
+    const NoGil free;
+    manta::Shutdown();
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* IsInitialized(PyObject*, PyObject*) { return PyBool_FromLong(manta::IsInitialized()); }
+
+PyObject* FindActor(PyObject*, PyObject* args) {
+  const char* name = nullptr;
+  const char* space = nullptr;
+  if (!PyArg_ParseTuple(args, "ss", &name, &space)) return nullptr;
+  return Guard([&] {
+    internal::ActorEntry* actor = nullptr;
+    {
+      const NoGil free;
+      actor = internal::FindActor(name, space);
+    }
+    return NewActor(actor);
+  });
+}
+
+PyObject* KillActor(PyObject*, PyObject* args) {
+  PyObject* object = nullptr;
+  int restart = 0;
+  if (!PyArg_ParseTuple(args, "Op", &object, &restart)) return nullptr;
+  internal::ActorEntry* actor = ActorOf(object);
+  if (actor == nullptr) return nullptr;
+  return Guard([&] {
+    internal::KillActor(actor, restart != 0);
+    return Py_NewRef(Py_None);
+  });
+}
+
+// context() -> (task name, task id, node, in a worker, [gpu])
+PyObject* GetContext(PyObject*, PyObject*) {
+  return Guard([&]() -> PyObject* {
+    const Context context = CurrentContext();
+    Obj gpus(PyList_New(0));
+    for (const std::uint32_t gpu : context.gpus) {
+      const Obj number(PyLong_FromUnsignedLong(gpu));
+      if (!number || PyList_Append(gpus.get(), number.get()) != 0) return nullptr;
+    }
+    return Py_BuildValue("sssOO", context.task.c_str(), context.task_id.c_str(), context.node.c_str(),
+                         context.in_worker ? Py_True : Py_False, gpus.get());
+  });
+}
+
+PyObject* Amounts(const std::map<std::string, double>& amounts) {
+  Obj out(PyDict_New());
+  for (const auto& [name, amount] : amounts) {
+    const Obj number(PyFloat_FromDouble(amount));
+    if (!out || !number || PyDict_SetItemString(out.get(), name.c_str(), number.get()) != 0) return nullptr;
+  }
+  return out.release();
+}
+
+PyObject* GetClusterResources(PyObject*, PyObject*) {
+  return Guard([&] { return Amounts(ClusterResources()); });
+}
+
+PyObject* GetResourcesInUse(PyObject*, PyObject*) {
+  return Guard([&] {
+    std::map<std::string, double> amounts;
+    {
+      const NoGil free;
+      amounts = internal::ResourcesInUse();
+    }
+    return Amounts(amounts);
+  });
+}
+
+PyObject* OwnActor(PyObject*, PyObject*) { return PyUnicode_FromString(internal::OwnActor().c_str()); }
+
+PyObject* EndOwnActor(PyObject*, PyObject*) {
+  return Guard([&] {
+    internal::EndOwnActor();
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyMethodDef functions[] = {
+    {"setup", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Setup)), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"init", Init, METH_VARARGS, nullptr},
+    {"shutdown", Shutdown, METH_NOARGS, nullptr},
+    {"is_initialized", IsInitialized, METH_NOARGS, nullptr},
+    {"find_actor", FindActor, METH_VARARGS, nullptr},
+    {"kill_actor", KillActor, METH_VARARGS, nullptr},
+    {"own_actor", OwnActor, METH_NOARGS, nullptr},
+    {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
+    {"context", GetContext, METH_NOARGS, nullptr},
+    {"resources_in_use", GetResourcesInUse, METH_NOARGS, nullptr},
+    {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "manta._core", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace manta::python
+
+PyMODINIT_FUNC PyInit__core() {
+  using namespace manta::python;
+  PyObject* module = PyModule_Create(&definition);
+  if (module == nullptr) return nullptr;
+  if (AddRefTypes(module) && AddValueTypes(module) && AddCallTypes(module) && AddRunFunctions(module) &&
+      AddWaitFunctions(module))
+    return module;
+  Py_DECREF(module);
+  return nullptr;
+}

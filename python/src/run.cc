@@ -1,0 +1,399 @@
+#include "run.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "calls.h"
+#include "interrupt.h"
+#include "refs.h"
+#include "values.h"
+
+namespace manta::python {
+namespace {
+
+// A thread of the engine that runs Python. The interpreter's record of it is kept between calls: making one costs
+// a microsecond, and threading.local would forget.
+class Gil {
+ public:
+  Gil() {
+    thread_local const bool known = [] {
+      PyGILState_Ensure();
+      PyEval_SaveThread();
+      return true;
+    }();
+    static_cast<void>(known);
+    state_ = PyGILState_Ensure();
+  }
+  ~Gil() { PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+struct Function {
+  PyObject* code = nullptr;   // what to call
+  PyObject* retry = nullptr;  // exception classes worth another try, or None
+  bool is_async = false;      // a class with coroutines among its methods
+  long calls_left = -1;       // of this process; -1: any number
+};
+
+bool in_async_actor = false;  // the actor of this process
+
+struct IdHash {
+  std::size_t operator()(const std::array<std::byte, 16>& id) const {
+    std::size_t hash = 0;
+    std::memcpy(&hash, id.data(), sizeof hash);  // random already
+    return hash;
+  }
+};
+
+// Functions and classes already unpickled here, by the id of their object. Guarded by the GIL.
+std::unordered_map<std::array<std::byte, 16>, Function, IdHash>& Functions() {
+  static auto* functions = new std::unordered_map<std::array<std::byte, 16>, Function, IdHash>();
+  return *functions;
+}
+
+// nullptr: a Python error is set.
+Function* FunctionOf(const CallHead& head) {
+  std::array<std::byte, 16> id;
+  std::memcpy(id.data(), head.function, id.size());
+  auto& functions = Functions();
+  if (const auto it = functions.find(id); it != functions.end()) return &it->second;
+  KeepAlive keep;
+  internal::View view;
+  const auto entry = internal::Handle<internal::Entry>::Adopt(internal::DecodeRef(head.function));
+  {
+    const NoGil free;
+    view = internal::Await(entry.get(), internal::kForever, &keep);
+  }
+  const Obj published(DecodeValue(view, keep));
+  internal::Retain(entry.get());
+  const Obj ref(NewRef(entry.get()));
+  if (!published || !ref) return nullptr;
+  const Obj loaded(PyObject_CallFunctionObjArgs(hooks.load_function, published.get(), ref.get(), nullptr));
+  if (!loaded) return nullptr;
+  Function made;
+  made.code = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 0));
+  made.retry = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 1));
+  made.is_async = PyTuple_GET_ITEM(loaded.get(), 2) == Py_True;
+  made.calls_left = PyLong_AsLong(PyTuple_GET_ITEM(loaded.get(), 3));
+  return &functions.emplace(id, made).first->second;
+}
+
+// The current Python error as the exception that the engine carries home.
+[[noreturn]] void ThrowPythonError(bool retry_all, PyObject* retry, bool cancelled) {
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace != nullptr) PyException_SetTraceback(value, trace);
+  const Obj owned_type(type);
+  const Obj owned_value(value);
+  const Obj owned_trace(trace);
+  bool retryable = retry_all;
+  if (!retryable && retry != nullptr && retry != Py_None) retryable = PyErr_GivenExceptionMatches(value, retry) != 0;
+  const Obj story(PyObject_CallFunctionObjArgs(hooks.describe, value, cancelled ? Py_True : Py_False, nullptr));
+  std::string message = "an exception that could not be described";
+  std::string payload;
+  if (story) {
+    Py_ssize_t size = 0;
+    if (const char* text = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(story.get(), 0), &size); text != nullptr)
+      message.assign(text, static_cast<std::size_t>(size));
+    PyObject* bytes = PyTuple_GET_ITEM(story.get(), 1);
+    payload.assign(PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)));
+  }
+  PyErr_Clear();
+  throw internal::ForeignError(cancelled ? Code::kCancelled : Code::kTaskFailed, std::move(message), "python",
+                               std::move(payload), retryable && !cancelled);
+}
+
+void Return(internal::Invocation& call, std::uint32_t index, Encoded& value) {
+  std::byte* out = nullptr;
+  if (value.size() <= 4096) {
+    out = call.Return(index, value.size());
+  } else {
+    const NoGil free;  // a full store lets us wait
+    out = call.Return(index, value.size());
+  }
+  value.Write(out);
+}
+
+// false: a Python error is set.
+bool ReturnOne(internal::Invocation& call, PyObject* result) {
+  Encoded value;
+  if (!value.Prepare(result)) return false;
+  Return(call, 0, value);
+  return true;
+}
+
+bool ReturnSeveral(internal::Invocation& call, PyObject* result, std::uint32_t count) {
+  const Obj items(PySequence_Tuple(result));
+  if (!items) {
+    PyErr_Format(PyExc_ValueError, "the task returned %.100s, but num_returns=%u asks for as many values",
+                 Py_TYPE(result)->tp_name, count);
+    return false;
+  }
+  if (PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(count)) {
+    PyErr_Format(PyExc_ValueError, "the task returned %zd values, but num_returns=%u", PyTuple_GET_SIZE(items.get()),
+                 count);
+    return false;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    // The Refs inside a value are noted after Return, which ends the value before: else they would be that one's.
+    Encoded value;
+    std::vector<internal::Entry*> entries;
+    std::vector<internal::ActorEntry*> actors;
+    {
+      internal::RefScope scope;
+      if (!value.Prepare(PyTuple_GET_ITEM(items.get(), i))) return false;
+      entries.swap(scope.entries);
+      actors.swap(scope.actors);
+    }
+    Return(call, i, value);
+    std::byte name[internal::kRefBytes];
+    for (internal::Entry* entry : entries) {
+      internal::EncodeRef(entry, name);
+      internal::Release(entry);
+    }
+    for (internal::ActorEntry* actor : actors) {
+      internal::EncodeActor(actor, name);
+      internal::Release(actor);
+    }
+  }
+  return true;
+}
+
+void DestroyActor(void* self) {
+  const Gil gil;
+  Py_DECREF(static_cast<PyObject*>(self));
+}
+
+// The call's arguments as Python objects, taken from it one by one.
+class Values {
+ public:
+  ~Values() {
+    for (PyObject* value : values_) Py_DECREF(value);
+    Py_XDECREF(names_);
+  }
+  // false: a Python error is set.
+  bool Read(internal::Invocation& call, const CallHead& head, internal::View text) {
+    values_.reserve(head.values + 1);
+    for (std::uint32_t i = 0; i < head.values; ++i) {
+      KeepAlive keep;
+      PyObject* value = DecodeValue(call.Next(&keep), keep);
+      if (value == nullptr) return false;
+      values_.push_back(value);
+    }
+    if (head.keywords == 0) return true;
+    names_ = PyTuple_New(head.keywords);
+    const std::byte* at = text.data;
+    const std::byte* end = text.data + text.size;
+    for (std::uint32_t i = 0; names_ != nullptr && i < head.keywords; ++i) {
+      std::uint16_t length = 0;
+      if (end - at < 2) throw CorruptError("a call's keywords are cut off");
+      std::memcpy(&length, at, sizeof length);
+      at += sizeof length;
+      if (end - at < length) throw CorruptError("a call's keywords are cut off");
+      PyObject* name = PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(at), length, nullptr);
+      if (name == nullptr) return false;
+      PyUnicode_InternInPlace(&name);
+      PyTuple_SET_ITEM(names_, i, name);
+      at += length;
+    }
+    return names_ != nullptr;
+  }
+  PyObject* Call(PyObject* code) {
+    const std::size_t keywords = names_ == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names_));
+    return PyObject_Vectorcall(code, values_.data(), values_.size() - keywords, names_);
+  }
+
+ private:
+  std::vector<PyObject*> values_;
+  PyObject* names_ = nullptr;
+};
+
+// false: a Python error is set.
+bool ReturnAll(internal::Invocation& call, PyObject* result) {
+  const std::uint32_t count = call.returns();
+  return count == 1 ? ReturnOne(call, result) : ReturnSeveral(call, result, count);
+}
+
+// ---- actors with coroutines ----
+
+bool Step(bool wait) {
+  const Gil gil;
+  const Obj busy(PyObject_CallOneArg(hooks.step_async, wait ? Py_True : Py_False));
+  if (!busy) PyErr_WriteUnraisable(hooks.step_async);
+  return busy.get() == Py_True;
+}
+
+// What FinishAsync was given, for the trampoline that it resumes.
+PyObject* finished_value = nullptr;
+PyObject* finished_error = nullptr;
+
+void EndAsync(internal::Invocation& call) {
+  const bool cancelled = finished_error != nullptr && internal::IsCancelled(call);
+  bool done = false;
+  try {
+    if (finished_error != nullptr) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(finished_error)), finished_error);
+    } else {
+      done = ReturnAll(call, finished_value);
+    }
+  } catch (...) {
+    RaiseCurrent();
+  }
+  if (!done) ThrowPythonError(false, nullptr, cancelled);
+}
+
+// finish_async(number, value, error or None)
+PyObject* FinishAsync(PyObject*, PyObject* args) {
+  unsigned long long number = 0;
+  PyObject* value = nullptr;
+  PyObject* error = nullptr;
+  if (!PyArg_ParseTuple(args, "KOO", &number, &value, &error)) return nullptr;
+  finished_value = value;
+  finished_error = error == Py_None ? nullptr : error;
+  return Guard([&] {
+    internal::Resume(reinterpret_cast<internal::Invocation*>(number), &EndAsync);
+    return Py_NewRef(Py_None);
+  });
+}
+
+// is_cancelled(number)
+PyObject* IsCancelled(PyObject*, PyObject* number) {
+  const unsigned long long call = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyBool_FromLong(internal::IsCancelled(*reinterpret_cast<internal::Invocation*>(call)));
+}
+
+bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
+  const Obj number(PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(&call)));
+  if (!number) return false;
+  const Obj done(PyObject_CallFunctionObjArgs(hooks.begin_async, coroutine, number.get(), nullptr));
+  if (done) internal::Defer(call);
+  return static_cast<bool>(done);
+}
+
+bool Run(internal::Invocation& call, const CallHead& head, internal::View text, PyObject** retry) {
+  Obj code;
+  if (head.kind == CallKind::kMethod) {
+    const Obj name(PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(text.data), head.name, nullptr));
+    if (!name) return false;
+    const bool special = head.name > 8 && std::memcmp(text.data, "__manta_", 8) == 0;
+    auto* self = static_cast<PyObject*>(call.self);
+    code = Obj(special ? PyObject_CallFunctionObjArgs(hooks.special, self, name.get(), nullptr)
+                       : PyObject_GetAttr(self, name.get()));
+    if (!code) return false;
+  } else {
+    Function* function = FunctionOf(head);
+    if (function == nullptr) return false;
+    if (function->calls_left > 0 && --function->calls_left == 0) internal::LeaveAfterCall();
+    *retry = function->retry;
+    code = Obj::Share(function->code);
+    if (head.kind == CallKind::kCreate && function->is_async) {
+      in_async_actor = true;
+      internal::SetActorStep(call, &Step);
+    }
+  }
+  text.data += head.name;
+  text.size -= head.name;
+  Obj result;
+  {
+    Values values;
+    if (!values.Read(call, head, text)) return false;
+    result = Obj(values.Call(code.get()));
+  }
+  if (!result) return false;
+  if (head.kind == CallKind::kCreate) {
+    call.self = result.release();
+    call.destroy = &DestroyActor;
+    return true;
+  }
+  if (in_async_actor && PyCoro_CheckExact(result.get())) return BeginAsync(call, result.get());
+  return ReturnAll(call, result.get());
+}
+
+// The engine sets the variable for the process; os.environ is a copy that does not see it.
+void ShowGpus() {
+  static std::string known;
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr || known == text) return;
+  known = text;
+  const Obj os(PyImport_ImportModule("os"));
+  const Obj environment(os ? PyObject_GetAttrString(os.get(), "environ") : nullptr);
+  const Obj value(PyUnicode_FromString(text));
+  if (!environment || !value || PyMapping_SetItemString(environment.get(), "CUDA_VISIBLE_DEVICES", value.get()) != 0)
+    PyErr_Clear();
+}
+
+void InWorker() {
+  PyOS_AfterFork_Child();
+  in_worker = true;
+  const Obj module(PyImport_ImportModule("manta._worker"));
+  const Obj done(module ? PyObject_CallMethod(module.get(), "begin", nullptr) : nullptr);
+  if (!done) PyErr_Print();
+  PyEval_SaveThread();  // for good: calls take the GIL one by one
+}
+
+PyObject* ServeForks(PyObject*, PyObject*) {
+  PyOS_BeforeFork();  // nothing runs between here and a fork
+  internal::ServeForks(&InWorker);
+  PyOS_AfterFork_Parent();
+  Py_RETURN_NONE;
+}
+
+// write(fd, text): through the worker's labelled streams.
+PyObject* Write(PyObject*, PyObject* args) {
+  int fd = 0;
+  const char* text = nullptr;
+  Py_ssize_t size = 0;
+  if (!PyArg_ParseTuple(args, "is#", &fd, &text, &size)) return nullptr;
+  std::fwrite(text, 1, static_cast<std::size_t>(size), fd == 2 ? stderr : stdout);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"serve_forks", ServeForks, METH_NOARGS, nullptr},
+    {"write", Write, METH_VARARGS, nullptr},
+    {"finish_async", FinishAsync, METH_VARARGS, nullptr},
+    {"is_cancelled", IsCancelled, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void RunPython(internal::Invocation& call) {
+  KeepAlive keep;
+  const internal::View view = call.Next(&keep);
+  CallHead head;
+  if (view.size < sizeof head) throw CorruptError("this is not a call of a Python function");
+  std::memcpy(&head, view.data, sizeof head);
+  const internal::View text{view.data + sizeof head, view.size - sizeof head};
+  if (text.size < head.name) throw CorruptError("a call's method is cut off");
+  Interruptible interruptible(call);
+  const Gil gil;
+  ShowGpus();
+  PyObject* retry = nullptr;
+  bool done = false;
+  try {
+    done = Run(call, head, text, &retry);
+  } catch (const internal::ForeignError&) {
+    throw;
+  } catch (...) {
+    RaiseCurrent();
+  }
+  const bool cancelled = interruptible.End();
+  if (!done) ThrowPythonError((head.flags & CallHead::kRetryAll) != 0, retry, cancelled);
+}
+
+bool AddRunFunctions(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+
+}  // namespace manta::python

@@ -1,0 +1,307 @@
+#include "values.h"
+
+#include <cstring>
+
+#include "manta/internal/copy.h"
+
+namespace manta::python {
+namespace {
+
+enum Tag : unsigned char { kNone, kFalse, kTrue, kInt, kFloat, kText, kBytes, kTuple, kPickle };
+
+constexpr Py_ssize_t kMostItems = 16;
+constexpr int kMostDepth = 4;
+constexpr std::size_t kAlign = 64;
+constexpr std::size_t kNoGilFrom = std::size_t{1} << 18;
+
+std::size_t Aligned(std::size_t at) { return (at + kAlign - 1) & ~(kAlign - 1); }
+
+// Before a pickle. `count` buffers follow it, described by as many Part.
+struct PickleHead {
+  unsigned char tag = kPickle;
+  unsigned char unused[3] = {};
+  std::uint32_t count = 0;
+  std::uint64_t length = 0;
+};
+struct Part {
+  std::uint64_t at = 0;
+  std::uint64_t length = 0;
+};
+
+// 0: not one of the simple values.
+std::size_t PlainSize(PyObject* value, int depth) {
+  if (value == Py_None || value == Py_True || value == Py_False) return 1;
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyLong_Type) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    static_cast<void>(number);
+    return overflow == 0 ? 9 : 0;
+  }
+  if (type == &PyFloat_Type) return 9;
+  if (type == &PyUnicode_Type) {
+    Py_ssize_t size = 0;
+    if (PyUnicode_AsUTF8AndSize(value, &size) == nullptr) {
+      PyErr_Clear();  // lone surrogates: pickle knows what to do
+      return 0;
+    }
+    return 9 + static_cast<std::size_t>(size);
+  }
+  if (type == &PyBytes_Type) return 9 + static_cast<std::size_t>(PyBytes_GET_SIZE(value));
+  if (type == &PyTuple_Type && depth < kMostDepth && PyTuple_GET_SIZE(value) <= kMostItems) {
+    std::size_t size = 2;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      const std::size_t item = PlainSize(PyTuple_GET_ITEM(value, i), depth + 1);
+      if (item == 0) return 0;
+      size += item;
+    }
+    return size;
+  }
+  return 0;
+}
+
+std::byte* PutWord(std::byte* out, Tag tag, const void* word) {
+  *out = static_cast<std::byte>(tag);
+  std::memcpy(out + 1, word, 8);
+  return out + 9;
+}
+
+std::byte* PutRun(std::byte* out, Tag tag, const char* from, Py_ssize_t length) {
+  const std::uint64_t count = static_cast<std::uint64_t>(length);
+  out = PutWord(out, tag, &count);
+  if (count >= internal::kCopyLargeFrom) {
+    const NoGil free;
+    internal::CopyLarge(out, reinterpret_cast<const std::byte*>(from), count);
+  } else if (count != 0) {
+    std::memcpy(out, from, count);
+  }
+  return out + count;
+}
+
+std::byte* WritePlain(std::byte* out, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyLong_Type) {
+    const long long number = PyLong_AsLongLong(value);
+    return PutWord(out, kInt, &number);
+  }
+  if (type == &PyFloat_Type) {
+    const double number = PyFloat_AS_DOUBLE(value);
+    return PutWord(out, kFloat, &number);
+  }
+  if (type == &PyUnicode_Type) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(value, &size);
+    return PutRun(out, kText, text, size);
+  }
+  if (type == &PyBytes_Type) return PutRun(out, kBytes, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
+  if (type == &PyTuple_Type) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(value);
+    *out++ = static_cast<std::byte>(kTuple);
+    *out++ = static_cast<std::byte>(count);
+    for (Py_ssize_t i = 0; i < count; ++i) out = WritePlain(out, PyTuple_GET_ITEM(value, i));
+    return out;
+  }
+  *out = static_cast<std::byte>(value == Py_None ? kNone : value == Py_True ? kTrue : kFalse);
+  return out + 1;
+}
+
+PyObject* Malformed() {
+  PyErr_SetString(PyExc_ValueError,
+                  "manta: these bytes are not a Python value; was the value made by a program in another language?");
+  return nullptr;
+}
+
+// Memory of the store, as an object with a read-only buffer.
+struct Look {
+  PyObject_HEAD KeepAlive* keep;
+  const std::byte* data;
+  Py_ssize_t size;
+};
+int LookBuffer(PyObject* self, Py_buffer* buffer, int flags) {
+  auto* look = reinterpret_cast<Look*>(self);
+  return PyBuffer_FillInfo(buffer, self, const_cast<std::byte*>(look->data), look->size, 1, flags);
+}
+void LookDealloc(PyObject* self) {
+  delete reinterpret_cast<Look*>(self)->keep;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+PyType_Slot look_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(&LookDealloc)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(&LookBuffer)},
+    {0, nullptr},
+};
+PyType_Spec look_spec = {"manta._core.Look", sizeof(Look), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                         look_slots};
+PyTypeObject* look_type = nullptr;
+
+PyObject* NewLook(const std::byte* data, std::size_t size, const KeepAlive& keep) {
+  auto* look = PyObject_New(Look, look_type);
+  if (look == nullptr) return nullptr;
+  look->keep = new KeepAlive(keep);
+  look->data = data;
+  look->size = static_cast<Py_ssize_t>(size);
+  return reinterpret_cast<PyObject*>(look);
+}
+
+PyObject* Unpickle(internal::View view, const KeepAlive& keep) {
+  PickleHead head;
+  if (view.size < sizeof head) return Malformed();
+  std::memcpy(&head, view.data, sizeof head);
+  const std::size_t table = sizeof(Part) * static_cast<std::size_t>(head.count);
+  if (head.count > view.size / sizeof(Part) || table > view.size - sizeof head ||
+      head.length > view.size - sizeof head - table)
+    return Malformed();
+  const std::byte* pickle = view.data + sizeof head + table;
+  const Obj text(PyMemoryView_FromMemory(reinterpret_cast<char*>(const_cast<std::byte*>(pickle)),
+                                         static_cast<Py_ssize_t>(head.length), PyBUF_READ));
+  if (!text) return nullptr;
+  if (head.count == 0) return PyObject_CallOneArg(hooks.loads, text.get());
+
+  const Obj buffers(PyTuple_New(static_cast<Py_ssize_t>(head.count)));
+  if (!buffers) return nullptr;
+  for (std::uint32_t i = 0; i < head.count; ++i) {
+    Part part;
+    std::memcpy(&part, view.data + sizeof head + i * sizeof part, sizeof part);
+    if (part.at > view.size || part.length > view.size - part.at) return Malformed();
+    PyObject* buffer = keep != nullptr ? NewLook(view.data + part.at, part.length, keep)
+                                       : PyBytes_FromStringAndSize(reinterpret_cast<const char*>(view.data + part.at),
+                                                                   static_cast<Py_ssize_t>(part.length));
+    if (buffer == nullptr) return nullptr;
+    PyTuple_SET_ITEM(buffers.get(), i, buffer);
+  }
+  static PyObject* const names = Py_BuildValue("(s)", "buffers");
+  PyObject* arguments[] = {text.get(), buffers.get()};
+  return PyObject_Vectorcall(hooks.loads, arguments, 1, names);
+}
+
+// *at moves behind the value. nullptr without an error: malformed.
+PyObject* ReadPlain(const std::byte** at, const std::byte* end, int depth) {
+  if (*at >= end) return nullptr;
+  const auto tag = static_cast<unsigned char>(**at);
+  ++*at;
+  const auto left = static_cast<std::size_t>(end - *at);
+  switch (tag) {
+    case kNone:
+      return Py_NewRef(Py_None);
+    case kFalse:
+      return Py_NewRef(Py_False);
+    case kTrue:
+      return Py_NewRef(Py_True);
+    case kInt:
+    case kFloat:
+    case kText:
+    case kBytes: {
+      std::uint64_t word = 0;
+      if (left < 8) return nullptr;
+      std::memcpy(&word, *at, 8);
+      *at += 8;
+      if (tag == kInt) return PyLong_FromLongLong(static_cast<long long>(word));
+      if (tag == kFloat) {
+        double number = 0;
+        std::memcpy(&number, &word, 8);
+        return PyFloat_FromDouble(number);
+      }
+      if (word > left - 8) return nullptr;
+      const char* run = reinterpret_cast<const char*>(*at);
+      *at += word;
+      return tag == kText ? PyUnicode_DecodeUTF8(run, static_cast<Py_ssize_t>(word), nullptr)
+                          : PyBytes_FromStringAndSize(run, static_cast<Py_ssize_t>(word));
+    }
+    case kTuple: {
+      if (left < 1 || depth > kMostDepth) return nullptr;
+      const auto count = static_cast<Py_ssize_t>(**at);
+      ++*at;
+      Obj tuple(PyTuple_New(count));
+      for (Py_ssize_t i = 0; tuple && i < count; ++i) {
+        PyObject* item = ReadPlain(at, end, depth + 1);
+        if (item == nullptr) return nullptr;
+        PyTuple_SET_ITEM(tuple.get(), i, item);
+      }
+      return tuple.release();
+    }
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+Encoded::~Encoded() {
+  for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
+}
+
+bool Encoded::Prepare(PyObject* value) {
+  value_ = value;
+  size_ = PlainSize(value, 0);
+  return size_ != 0 || Pickle();
+}
+
+bool Encoded::Pickle() {
+  const Obj result(PyObject_CallOneArg(hooks.dumps, value_));
+  if (!result) return false;
+  pickle_ = Obj::Share(PyTuple_GET_ITEM(result.get(), 0));
+  PyObject* list = PyTuple_GET_ITEM(result.get(), 1);
+  const Py_ssize_t count = PyList_GET_SIZE(list);
+  buffers_.reserve(static_cast<std::size_t>(count));
+  size_ = sizeof(PickleHead) + sizeof(Part) * static_cast<std::size_t>(count) +
+          static_cast<std::size_t>(PyBytes_GET_SIZE(pickle_.get()));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    // A PickleBuffer is contiguous, or numpy would have put the data into the pickle.
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(PyList_GET_ITEM(list, i), &buffer, PyBUF_ANY_CONTIGUOUS) != 0) return false;
+    buffers_.push_back(buffer);
+    size_ = Aligned(size_) + static_cast<std::size_t>(buffer.len);
+  }
+  return true;
+}
+
+void Encoded::Write(std::byte* out) {
+  if (!pickle_) {
+    WritePlain(out, value_);
+    return;
+  }
+  PickleHead head;
+  head.count = static_cast<std::uint32_t>(buffers_.size());
+  head.length = static_cast<std::uint64_t>(PyBytes_GET_SIZE(pickle_.get()));
+  std::memcpy(out, &head, sizeof head);
+  std::size_t at = sizeof head + sizeof(Part) * buffers_.size();
+  std::memcpy(out + at, PyBytes_AS_STRING(pickle_.get()), head.length);
+  at += head.length;
+  const auto copy = [&] {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const std::size_t from = Aligned(at);
+      std::memset(out + at, 0, from - at);
+      const Part part{from, static_cast<std::uint64_t>(buffers_[i].len)};
+      std::memcpy(out + sizeof head + i * sizeof part, &part, sizeof part);
+      if (part.length >= internal::kCopyLargeFrom) {
+        internal::CopyLarge(out + from, static_cast<const std::byte*>(buffers_[i].buf), part.length);
+      } else if (part.length != 0) {
+        std::memcpy(out + from, buffers_[i].buf, part.length);
+      }
+      at = from + part.length;
+    }
+  };
+  if (size_ < kNoGilFrom) {
+    copy();
+  } else {
+    const NoGil free;
+    copy();
+  }
+}
+
+PyObject* DecodeValue(internal::View view, const KeepAlive& keep) {
+  if (view.size == 0) return Py_NewRef(Py_None);  // a C++ function that returns nothing
+  if (static_cast<unsigned char>(*view.data) == kPickle) return Unpickle(view, keep);
+  const std::byte* at = view.data;
+  PyObject* value = ReadPlain(&at, view.data + view.size, 0);
+  return value != nullptr || PyErr_Occurred() != nullptr ? value : Malformed();
+}
+
+bool AddValueTypes(PyObject*) {
+  look_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&look_spec));
+  return look_type != nullptr;
+}
+
+}  // namespace manta::python

@@ -1,0 +1,216 @@
+#include "waits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "refs.h"
+#include "values.h"
+
+namespace manta::python {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks for Ctrl-C; in a worker, where each end of a wait takes back the task's CPUs, for a cancel.
+std::int64_t SliceUs() { return in_worker ? 1'000'000 : 100'000; }
+
+// Seconds as Python gives them (None: for ever) as microseconds. false: a Python error is set.
+bool ReadTimeout(PyObject* seconds, std::int64_t* micros) {
+  *micros = internal::kForever;
+  if (seconds == nullptr || seconds == Py_None) return true;
+  const double value = PyFloat_AsDouble(seconds);
+  if (value == -1 && PyErr_Occurred() != nullptr) return false;
+  if (std::isnan(value) || value < 0) {
+    PyErr_Format(PyExc_ValueError, "timeout must be a number of seconds, 0 or more, or None; not %R", seconds);
+    return false;
+  }
+  if (value < 1e12) *micros = static_cast<std::int64_t>(value * 1e6);
+  return true;
+}
+
+// Until all (or `count`) are ready or the time is up, looking for Ctrl-C meanwhile. -1: a Python error is set.
+Py_ssize_t WaitFor(std::span<internal::Entry* const> entries, std::size_t count, std::int64_t timeout_us,
+                   std::vector<bool>* ready) {
+  const auto start = Clock::now();
+  for (;;) {
+    std::int64_t slice = SliceUs();
+    if (timeout_us >= 0) {
+      const std::int64_t gone = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, slice);
+    }
+    std::size_t number = 0;
+    {
+      const NoGil free;
+      number = internal::WaitSome(entries, count, slice, ready);
+    }
+    if (number >= count) return static_cast<Py_ssize_t>(number);
+    if (PyErr_CheckSignals() != 0) return -1;
+    if (timeout_us >= 0 && Clock::now() - start >= std::chrono::microseconds(timeout_us))
+      return static_cast<Py_ssize_t>(number);
+  }
+}
+
+PyObject* ValueOf(internal::Entry* entry) {
+  KeepAlive keep;
+  const internal::View view = internal::Await(entry, internal::kForever, &keep);
+  return DecodeValue(view, keep);
+}
+
+PyObject* TimedOut(std::size_t ready, std::size_t all, PyObject* timeout) {
+  PyErr_Format(PyTuple_GET_ITEM(hooks.errors, static_cast<int>(Code::kTimedOut)),
+               "get: %zu of %zu values were there after %S s; their tasks go on: get them again, or cancel them", ready,
+               all, timeout);
+  return nullptr;
+}
+
+PyObject* GetOne(PyObject* ref, std::int64_t timeout_us, PyObject* timeout) {
+  internal::Entry* entry = EntryOf(ref);
+  if (!internal::IsReady(entry)) {
+    std::vector<bool> ready;
+    internal::Entry* const entries[] = {entry};
+    const Py_ssize_t number = WaitFor(entries, 1, timeout_us, &ready);
+    if (number < 0) return nullptr;
+    if (number == 0) return TimedOut(0, 1, timeout);
+  }
+  return ValueOf(entry);
+}
+
+bool EntriesIn(PyObject* list, const char* function, std::vector<internal::Entry*>* out) {
+  const Py_ssize_t count = PyList_GET_SIZE(list);
+  out->reserve(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    if (!IsRef(item)) {
+      PyErr_Format(PyExc_TypeError, "%s takes ObjectRefs; item %zd of the list is %.100s", function, i,
+                   Py_TYPE(item)->tp_name);
+      return false;
+    }
+    out->push_back(EntryOf(item));
+  }
+  return true;
+}
+
+// The first failure in the list's order ends the wait, also while later ones are not ready.
+bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us, PyObject* timeout) {
+  const auto start = Clock::now();
+  const auto count_ready = [&] {
+    return std::count_if(entries.begin(), entries.end(), [](const auto* entry) { return internal::IsReady(entry); });
+  };
+  const auto show = [&](std::ptrdiff_t ready) {
+    const Obj done(PyObject_CallFunction(hooks.progress, "nn", ready, static_cast<Py_ssize_t>(entries.size())));
+    return static_cast<bool>(done);
+  };
+  bool shown = false;
+  for (;;) {
+    std::int64_t slice = SliceUs();
+    if (timeout_us >= 0) {
+      const std::int64_t gone = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+      slice = std::clamp<std::int64_t>(timeout_us - gone, 0, slice);
+    }
+    bool late = false;
+    {
+      const NoGil free;
+      try {
+        internal::AwaitAll(entries, slice);
+      } catch (const TimeoutError&) {
+        late = true;
+      }
+    }
+    if (!late) return !shown || show(static_cast<std::ptrdiff_t>(entries.size()));
+    if (PyErr_CheckSignals() != 0) return false;
+    const std::ptrdiff_t ready = count_ready();
+    if (timeout_us < 0 || Clock::now() - start < std::chrono::microseconds(timeout_us)) {
+      shown = true;
+      if (!show(ready)) return false;
+      continue;
+    }
+    TimedOut(static_cast<std::size_t>(ready), entries.size(), timeout);
+    return false;
+  }
+}
+
+// get(refs, timeout=None)
+PyObject* Get(PyObject*, PyObject* const* args, Py_ssize_t positional, PyObject* names) {
+  PyObject* timeout = nullptr;
+  const Py_ssize_t keywords = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+  if (keywords == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") == 0)
+    timeout = args[positional];
+  if (positional != 1 || keywords > 1 || (keywords == 1 && timeout == nullptr)) {
+    PyErr_SetString(PyExc_TypeError, "get takes one ObjectRef or a list of them, and timeout=");
+    return nullptr;
+  }
+  std::int64_t timeout_us = 0;
+  if (!ReadTimeout(timeout, &timeout_us)) return nullptr;
+  PyObject* refs = args[0];
+  return Guard([&]() -> PyObject* {
+    if (IsRef(refs)) return GetOne(refs, timeout_us, timeout);
+    if (!PyList_Check(refs)) {
+      PyErr_Format(PyExc_TypeError, "get takes an ObjectRef or a list of ObjectRefs, not %.100s",
+                   Py_TYPE(refs)->tp_name);
+      return nullptr;
+    }
+    // Another thread may change the list.
+    const Obj list(PyList_GetSlice(refs, 0, PyList_GET_SIZE(refs)));
+    std::vector<internal::Entry*> entries;
+    if (!list || !EntriesIn(list.get(), "get", &entries)) return nullptr;
+    if (!entries.empty() && !AwaitAll(entries, timeout_us, timeout)) return nullptr;
+    Obj values(PyList_New(static_cast<Py_ssize_t>(entries.size())));
+    for (std::size_t i = 0; values && i < entries.size(); ++i) {
+      PyObject* value = ValueOf(entries[i]);
+      if (value == nullptr) return nullptr;
+      PyList_SET_ITEM(values.get(), static_cast<Py_ssize_t>(i), value);
+    }
+    return values.release();
+  });
+}
+
+// wait(refs: list, num_returns: int, timeout) -> (ready, rest)
+PyObject* Wait(PyObject*, PyObject* args) {
+  PyObject* refs = nullptr;
+  Py_ssize_t count = 0;
+  PyObject* timeout = nullptr;
+  std::int64_t timeout_us = 0;
+  if (!PyArg_ParseTuple(args, "O!nO", &PyList_Type, &refs, &count, &timeout) || !ReadTimeout(timeout, &timeout_us))
+    return nullptr;
+  return Guard([&]() -> PyObject* {
+    const Obj list(PyList_GetSlice(refs, 0, PyList_GET_SIZE(refs)));
+    std::vector<internal::Entry*> entries;
+    if (!list || !EntriesIn(list.get(), "wait", &entries)) return nullptr;
+    std::vector<bool> is_ready;
+    if (WaitFor(entries, static_cast<std::size_t>(count), timeout_us, &is_ready) < 0) return nullptr;
+    Obj ready(PyList_New(0));
+    Obj rest(PyList_New(0));
+    for (std::size_t i = 0; ready && rest && i < entries.size(); ++i) {
+      PyObject* to = is_ready[i] && PyList_GET_SIZE(ready.get()) < count ? ready.get() : rest.get();
+      if (PyList_Append(to, PyList_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i))) != 0) return nullptr;
+    }
+    return ready && rest ? Py_BuildValue("OO", ready.get(), rest.get()) : nullptr;
+  });
+}
+
+// cancel(ref, force)
+PyObject* Cancel(PyObject*, PyObject* args) {
+  PyObject* ref = nullptr;
+  int force = 0;
+  if (!PyArg_ParseTuple(args, "O!p", ref_type, &ref, &force)) return nullptr;
+  return Guard([&] {
+    internal::Cancel(EntryOf(ref), force != 0);
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyMethodDef functions[] = {
+    {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Get)), METH_FASTCALL | METH_KEYWORDS,
+     "get(object_refs, *, timeout=None)\n--\n\nThe value, or the list of values; raises what a task raised."},
+    {"wait", Wait, METH_VARARGS, nullptr},
+    {"cancel", Cancel, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+bool AddWaitFunctions(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+
+}  // namespace manta::python

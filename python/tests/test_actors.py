@@ -1,0 +1,437 @@
+"""Actors, written as users write them."""
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import manta
+from manta import exceptions
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@manta.remote
+class Counter:
+    def __init__(self, start=0):
+        self.value = start
+
+    def add(self, by=1):
+        self.value += by
+        return self.value
+
+    def fail(self):
+        raise KeyError("no")
+
+    def pid(self):
+        return os.getpid()
+
+    def die(self):
+        os._exit(3)
+
+    @manta.method(num_returns=2)
+    def both(self):
+        return self.value, -self.value
+
+
+def test_an_actor_keeps_its_state_and_its_process():
+    counter = Counter.remote(10)
+    assert manta.get([counter.add.remote() for _ in range(5)]) == [11, 12, 13, 14, 15]
+    assert manta.get(counter.add.remote(by=5)) == 20
+    pids = manta.get([counter.pid.remote() for _ in range(3)])
+    assert len(set(pids)) == 1 and pids[0] != os.getpid()
+
+
+def test_two_actors_are_two():
+    a, b = Counter.remote(), Counter.remote(100)
+    assert manta.get([a.add.remote(), b.add.remote()]) == [1, 101]
+    assert manta.get(a.pid.remote()) != manta.get(b.pid.remote())
+    assert a != b and a == a
+
+
+def test_refs_are_arguments_of_constructors_and_methods():
+    counter = Counter.remote(manta.put(5))
+    assert manta.get(counter.add.remote(manta.put(2))) == 7
+
+
+def test_a_method_that_raises_fails_its_call_only():
+    counter = Counter.remote()
+    with pytest.raises(KeyError, match="no"):
+        manta.get(counter.fail.remote())
+    assert manta.get(counter.add.remote()) == 1
+
+
+def test_a_constructor_that_raises_fails_every_call():
+    @manta.remote
+    class Broken:
+        def __init__(self):
+            raise RuntimeError("cannot be")
+
+        def hello(self):
+            return 1
+
+    with pytest.raises(exceptions.ActorDiedError, match="cannot be"):
+        manta.get(Broken.remote().hello.remote())
+
+
+def test_method_with_several_returns():
+    counter = Counter.remote(3)
+    a, b = counter.both.remote()
+    assert manta.get([a, b]) == [3, -3]
+    one = counter.both.options(num_returns=1).remote()
+    assert manta.get(one) == (3, -3)
+
+
+def test_an_unknown_method_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no method 'ad'"):
+        Counter.remote().ad.remote()
+
+
+def test_handles_travel_and_are_used_by_tasks_and_actors():
+    @manta.remote
+    def use(counter, n):
+        return manta.get([counter.add.remote() for _ in range(n)])[-1]
+
+    counter = Counter.remote()
+    assert manta.get(use.remote(counter, 3)) == 3
+    assert manta.get(use.remote(counter, 2)) == 5
+
+    @manta.remote
+    class Holder:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def go(self):
+            return manta.get(self.inner["counter"].add.remote())
+
+    assert manta.get(Holder.remote({"counter": counter}).go.remote()) == 6
+
+
+def test_an_actor_class_is_used_inside_a_task():
+    @manta.remote
+    def make():
+        counter = Counter.remote(7)
+        return manta.get(counter.add.remote())
+
+    assert manta.get(make.remote()) == 8
+
+
+def test_named_actors():
+    first = Counter.options(name="test-named").remote(1)
+    assert manta.get(first.add.remote()) == 2
+    again = manta.get_actor("test-named")
+    assert manta.get(again.add.remote()) == 3 and again == first
+
+    @manta.remote
+    def by_name():
+        return manta.get(manta.get_actor("test-named").add.remote())
+
+    assert manta.get(by_name.remote()) == 4
+    with pytest.raises(ValueError):
+        Counter.options(name="test-named").remote()
+    same = Counter.options(name="test-named", get_if_exists=True).remote()
+    assert manta.get(same.add.remote()) == 5
+    with pytest.raises(ValueError, match="nobody-here"):
+        manta.get_actor("nobody-here")
+    other = Counter.options(name="test-named", namespace="elsewhere").remote(50)
+    assert manta.get(manta.get_actor("test-named", namespace="elsewhere").add.remote()) == 51
+    del other
+
+
+def test_kill_ends_it_at_once():
+    counter = Counter.remote()
+    manta.get(counter.add.remote())
+    manta.kill(counter)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(counter.add.remote(), timeout=20)
+    with pytest.raises(ValueError):
+        manta.kill("x")
+
+
+def test_an_actor_that_dies_fails_its_calls():
+    counter = Counter.remote()
+    with pytest.raises((exceptions.ActorDiedError, exceptions.WorkerCrashedError)):
+        manta.get(counter.die.remote(), timeout=20)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(counter.add.remote(), timeout=20)
+
+
+def test_max_restarts_brings_it_back_anew():
+    counter = Counter.options(max_restarts=1, max_task_retries=-1).remote(5)
+    assert manta.get(counter.add.remote()) == 6
+    os.kill(manta.get(counter.pid.remote()), signal.SIGKILL)
+    assert manta.get(counter.add.remote(), timeout=20) == 6
+    os.kill(manta.get(counter.pid.remote()), signal.SIGKILL)
+    with pytest.raises((exceptions.ActorDiedError, exceptions.WorkerCrashedError)):
+        manta.get(counter.add.remote(), timeout=20)
+
+
+def test_an_actor_ends_with_its_last_handle():
+    counter = Counter.remote()
+    pid = manta.get(counter.pid.remote())
+    del counter
+    deadline = time.time() + 20
+    while os.path.exists(f"/proc/{pid}") and time.time() < deadline:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_max_concurrency_runs_calls_side_by_side():
+    @manta.remote(max_concurrency=3)
+    class Meeting:
+        def __init__(self):
+            self.barrier = threading.Barrier(3)
+            self.local = threading.local()
+
+        def meet(self):
+            self.local.times = getattr(self.local, "times", 0) + 1
+            self.barrier.wait(20)
+            return threading.get_ident(), self.local.times
+
+    meeting = Meeting.remote()
+    assert len({ident for ident, _ in manta.get([meeting.meet.remote() for _ in range(3)], timeout=30)}) == 3
+    assert all(times == 2 for _, times in manta.get([meeting.meet.remote() for _ in range(3)], timeout=30))
+
+
+def test_calls_of_one_caller_are_in_order():
+    @manta.remote
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+        def note(self, x):
+            self.seen.append(x)
+
+        def all(self):
+            return self.seen
+
+    log = Log.remote()
+    for i in range(2000):
+        log.note.remote(i)
+    assert manta.get(log.all.remote()) == list(range(2000))
+
+
+def test_a_detached_actor_outlives_its_driver(run_script):
+    import subprocess
+    import sys
+
+    folder = os.path.join(os.path.dirname(manta.__file__), "bin")
+    reader, writer = os.pipe()
+    daemon = subprocess.Popen([os.path.join(folder, "mantad"), "--cpus", "2", "--ready-fd", str(writer)],
+                              pass_fds=[writer])
+    os.close(writer)
+    try:
+        address = os.read(reader, 200).decode().strip()
+        os.close(reader)
+        script = f"""
+import manta, sys
+manta.init(address={address!r}, namespace="n")
+@manta.remote
+class Keeper:
+    def __init__(self): self.value = 40
+    def add(self): self.value += 1; return self.value
+"""
+        run_script(script + """
+k = Keeper.options(name="keeper", lifetime="detached").remote()
+assert manta.get(k.add.remote()) == 41
+""")
+        run_script(script + """
+assert manta.get(manta.get_actor("keeper").add.remote()) == 42
+manta.kill(manta.get_actor("keeper"))
+""")
+    finally:
+        daemon.terminate()
+        daemon.wait(20)
+    assert sys.version_info >= (3, 11)
+
+
+def test_calling_an_actor_directly_says_how_to():
+    with pytest.raises(TypeError, match=r"Counter\.remote"):
+        Counter()
+    with pytest.raises(TypeError, match=r"add\.remote"):
+        Counter.remote().add()
+
+
+def test_async_methods_wait_side_by_side():
+    @manta.remote
+    class Waiter:
+        def __init__(self):
+            self.event = asyncio.Event()
+            self.waiting = 0
+
+        async def wait(self):
+            self.waiting += 1
+            await self.event.wait()
+            return self.waiting
+
+        async def release(self):
+            self.event.set()
+
+    waiter = Waiter.remote()
+    waits = [waiter.wait.remote() for _ in range(50)]
+    assert manta.wait(waits, timeout=0.1)[0] == []
+    manta.get(waiter.release.remote(), timeout=20)
+    assert manta.get(waits, timeout=20) == [50] * 50
+
+
+def test_async_methods_may_sleep_raise_and_await_refs():
+    @manta.remote
+    def slow(x):
+        time.sleep(0.05)
+        return x
+
+    @manta.remote
+    class Async:
+        async def nap(self, s):
+            await asyncio.sleep(s)
+            return s
+
+        async def fail(self):
+            await asyncio.sleep(0)
+            raise KeyError("async")
+
+        async def ask(self, x):
+            return sum(await asyncio.gather(slow.remote(x), slow.remote(x)))
+
+        def plain(self):
+            return "plain"
+
+        async def quick(self, x):
+            return x
+
+    actor = Async.remote()
+    start = time.time()
+    assert manta.get([actor.nap.remote(0.3) for _ in range(20)], timeout=30) == [0.3] * 20
+    assert time.time() - start < 3
+    with pytest.raises(KeyError, match="async"):
+        manta.get(actor.fail.remote(), timeout=20)
+    assert manta.get(actor.ask.remote(5), timeout=20) == 10
+    assert manta.get(actor.plain.remote(), timeout=20) == "plain"
+    assert manta.get([actor.quick.remote(i) for i in range(1000)], timeout=30) == list(range(1000))
+
+
+def test_max_concurrency_limits_an_async_actor():
+    @manta.remote(max_concurrency=2)
+    class Two:
+        def __init__(self):
+            self.now = self.most = 0
+
+        async def work(self):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.02)
+            self.now -= 1
+            return self.most
+
+    assert max(manta.get([Two.remote().work.remote()], timeout=20)) == 1
+    two = Two.remote()
+    assert max(manta.get([two.work.remote() for _ in range(6)], timeout=20)) == 2
+
+
+def test_refs_are_awaited_in_a_driver():
+    @manta.remote
+    def square(x):
+        time.sleep(0.01)
+        return x * x
+
+    async def main():
+        first = await square.remote(3)
+        rest = await asyncio.gather(*[square.remote(i) for i in range(5)])
+        with pytest.raises(ZeroDivisionError):
+            await bad.remote()
+        return first, rest
+
+    @manta.remote
+    def bad():
+        return 1 / 0
+
+    assert asyncio.run(main()) == (9, [0, 1, 4, 9, 16])
+
+
+def test_max_pending_calls_raises_when_full():
+    @manta.remote(max_pending_calls=2)
+    class Slow:
+        def nap(self):
+            time.sleep(0.5)
+
+    slow = Slow.remote()
+    refs = [slow.nap.remote(), slow.nap.remote()]
+    with pytest.raises(exceptions.PendingCallsLimitExceeded):
+        slow.nap.remote()
+    manta.get(refs, timeout=20)
+    manta.get(slow.nap.remote(), timeout=20)
+
+
+def test_exit_actor_ends_it_on_purpose():
+    @manta.remote(max_restarts=-1)
+    class Leaver:
+        def leave(self):
+            manta.exit_actor()
+
+        def id(self):
+            return manta.get_runtime_context().get_actor_id()
+
+    leaver = Leaver.remote()
+    assert manta.get(leaver.id.remote()) == leaver._actor_id
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(leaver.leave.remote(), timeout=20)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(leaver.id.remote(), timeout=20)
+    assert manta.get_runtime_context().get_actor_id() is None
+    with pytest.raises(TypeError):
+        manta.exit_actor()
+
+
+def test_an_async_call_is_cancelled():
+    @manta.remote
+    class Sleeper:
+        def __init__(self):
+            self.cancelled = 0
+
+        async def sleep(self):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+        async def count(self):
+            return self.cancelled
+
+    sleeper = Sleeper.remote()
+    ref = sleeper.sleep.remote()
+    assert manta.get(sleeper.count.remote(), timeout=20) == 0
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 20
+    while manta.get(sleeper.count.remote(), timeout=20) == 0 and time.time() < deadline:
+        time.sleep(0.01)
+    assert manta.get(sleeper.count.remote(), timeout=20) == 1
+
+
+def test_a_background_task_runs_between_calls():
+    @manta.remote
+    class Ticker:
+        def __init__(self):
+            self.ticks = 0
+            self.task = None
+
+        async def begin(self):
+            async def tick():
+                while True:
+                    self.ticks += 1
+                    await asyncio.sleep(0.001)
+            self.task = asyncio.get_running_loop().create_task(tick())
+
+        async def seen(self):
+            return self.ticks
+
+    ticker = Ticker.remote()
+    manta.get(ticker.begin.remote(), timeout=20)
+    deadline = time.time() + 20
+    while manta.get(ticker.seen.remote(), timeout=20) < 5 and time.time() < deadline:
+        time.sleep(0.01)
+    assert manta.get(ticker.seen.remote(), timeout=20) >= 5

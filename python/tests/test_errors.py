@@ -1,0 +1,233 @@
+"""What goes wrong, and how it is told."""
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import manta
+from manta import exceptions
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+class Custom(ValueError):
+    def __init__(self, code, text):
+        super().__init__(code, text)
+        self.code = code
+
+
+@manta.remote
+def raises(error):
+    def deeper():
+        raise error
+    deeper()
+
+
+def test_the_users_class_is_caught_as_itself():
+    with pytest.raises(KeyError):
+        manta.get(raises.remote(KeyError("k")))
+    with pytest.raises(Custom) as caught:
+        manta.get(raises.remote(Custom(7, "seven")))
+    assert caught.value.code == 7
+    assert isinstance(caught.value, exceptions.TaskError)
+    assert isinstance(caught.value.__cause__, Custom) and isinstance(caught.value.cause, Custom)
+
+
+def test_the_text_is_the_remote_traceback():
+    with pytest.raises(exceptions.TaskError) as caught:
+        manta.get(raises.remote(RuntimeError("boom")))
+    text = str(caught.value)
+    assert "raises() (pid=" in text and "in deeper" in text and "RuntimeError: boom" in text
+
+
+def test_an_error_passes_through_tasks_that_depend_on_it():
+    @manta.remote
+    def use(x):
+        return x
+
+    with pytest.raises(ZeroDivisionError):
+        manta.get(use.remote(use.remote(raises.remote(ZeroDivisionError("0")))))
+
+
+def test_an_error_of_a_nested_get_tells_the_whole_way():
+    @manta.remote
+    def outer():
+        return manta.get(raises.remote(IndexError("deep")))
+
+    with pytest.raises(IndexError) as caught:
+        manta.get(outer.remote())
+    text = str(caught.value)
+    assert "in deeper" in text and "outer() (pid=" in text and text.index("in deeper") < text.index("outer() (pid=")
+
+
+def test_an_exception_that_cannot_be_pickled_still_tells_its_story():
+    @manta.remote
+    def fail():
+        class Local(Exception):
+            def __reduce__(self):
+                raise RuntimeError("not me")
+        raise Local("story")
+
+    with pytest.raises(exceptions.TaskError, match="story"):
+        manta.get(fail.remote())
+
+
+def test_the_error_can_be_sent_on():
+    @manta.remote
+    def classify(error):
+        return type(error).__name__, isinstance(error, KeyError)
+
+    with pytest.raises(KeyError) as caught:
+        manta.get(raises.remote(KeyError("k")))
+    assert manta.get(classify.remote(caught.value)) == ("TaskError(KeyError)", True)
+
+
+def test_a_crash_is_an_error_here():
+    @manta.remote(max_retries=0)
+    def crash():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(exceptions.WorkerCrashedError, match="signal 9"):
+        manta.get(crash.remote())
+
+
+def test_a_crash_is_retried_without_being_asked(tmp_path):
+    @manta.remote
+    def once(path):
+        if not os.path.exists(path):
+            open(path, "w").close()
+            os._exit(1)
+        return "second time"
+
+    assert manta.get(once.remote(str(tmp_path / "mark"))) == "second time"
+
+
+def test_what_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    def captures():
+        return lock
+
+    with pytest.raises(TypeError, match="variable 'lock' captured by function .*captures"):
+        manta.remote(captures).remote()
+    with pytest.raises(TypeError, match="item 'here' of"):
+        raises.remote({"here": lock})
+
+
+def test_a_queued_task_is_cancelled():
+    @manta.remote(num_cpus=4)
+    def hold():
+        time.sleep(30)
+
+    first = hold.remote()
+    second = hold.remote()
+    manta.cancel(second)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(second, timeout=20)
+    manta.cancel(first, force=True)
+    with pytest.raises((exceptions.TaskCancelledError, exceptions.WorkerCrashedError)):
+        manta.get(first, timeout=20)
+
+
+def test_a_running_task_is_interrupted(tmp_path):
+    @manta.remote
+    def sleeper(path):
+        open(path, "w").close()
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            open(path + ".stopped", "w").close()
+            raise
+
+    mark = str(tmp_path / "mark")
+    ref = sleeper.remote(mark)
+    while not os.path.exists(mark):
+        time.sleep(0.005)
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 20
+    while not os.path.exists(mark + ".stopped") and time.time() < deadline:
+        time.sleep(0.005)
+    assert os.path.exists(mark + ".stopped")
+
+    @manta.remote
+    def fine():
+        return 1
+
+    assert manta.get([fine.remote() for _ in range(20)]) == [1] * 20
+
+
+def test_a_task_that_waits_for_another_is_cancelled(tmp_path):
+    mark = str(tmp_path / "mark")
+
+    @manta.remote
+    def long():
+        time.sleep(8)
+
+    @manta.remote
+    def waits(path):
+        try:
+            manta.get(long.options(num_cpus=2).remote())  # another class of tasks, so that it does not run in place
+        except KeyboardInterrupt:
+            open(path, "w").close()
+            raise
+
+    ref = waits.remote(mark)
+    assert manta.wait([ref], timeout=0.5)[0] == []
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 6
+    while not os.path.exists(mark) and time.time() < deadline:
+        time.sleep(0.01)
+    assert os.path.exists(mark)
+
+
+def test_ctrl_c_interrupts_get(run_script):
+    done = run_script("""
+import manta, os, signal, threading, time
+manta.init(num_cpus=1)
+@manta.remote
+def forever(): time.sleep(100)
+ref = forever.remote()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+start = time.time()
+try:
+    manta.get(ref)
+except KeyboardInterrupt:
+    print("interrupted after", time.time() - start < 5)
+""")
+    assert "interrupted after True" in done.stdout
+
+
+def test_using_it_after_shutdown_says_so(run_script):
+    run_script("""
+import manta
+manta.init(num_cpus=1)
+ref = manta.put(1)
+big = manta.put(b"x" * 1000000)
+manta.shutdown()
+assert not manta.is_initialized()
+assert manta.get(ref) == 1
+try:
+    manta.get(big)
+except manta.exceptions.MantaError as e:
+    print(e)
+else:
+    raise SystemExit("no error")
+manta.init(num_cpus=1)
+@manta.remote
+def f(): return 5
+assert manta.get(f.remote()) == 5
+manta.shutdown()
+manta.init(num_cpus=1)
+assert manta.get(f.remote()) == 5
+try:
+    manta.init()
+except ValueError as e:
+    assert "shutdown" in str(e)
+manta.init(ignore_reinit_error=True)
+""")

@@ -1,0 +1,114 @@
+"""Values in shared memory."""
+import pytest
+
+import manta
+
+np = pytest.importorskip("numpy")
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def test_an_array_is_read_in_place_and_read_only():
+    array = np.arange(1_000_000, dtype=np.float64)
+    ref = manta.put(array)
+    one, two = manta.get(ref), manta.get(ref)
+    assert np.array_equal(one, array) and not one.flags.writeable
+    assert one.__array_interface__["data"][0] == two.__array_interface__["data"][0]
+    assert one.__array_interface__["data"][0] % 64 == 0
+    with pytest.raises(ValueError):
+        one[0] = 1
+
+
+def test_an_array_outlives_its_ref():
+    array = manta.get(manta.put(np.ones(100_000)))
+    for _ in range(20):
+        manta.put(np.zeros(100_000))
+    assert array.sum() == 100_000
+
+
+def test_small_arrays_and_odd_ones():
+    @manta.remote
+    def echo(x):
+        return x
+
+    for array in (np.zeros(0), np.arange(3), np.arange(12).reshape(3, 4)[:, ::2], np.asfortranarray(np.ones((3, 4))),
+                  np.array(["a", "bc"]), np.array([{"o": 1}], dtype=object), np.float32(2.5), np.zeros((2, 0, 3))):
+        back = manta.get(echo.remote(array))
+        assert np.array_equal(back, array)
+        assert np.array_equal(manta.get(manta.put(array)), array)
+
+
+def test_arrays_inside_values_and_many_buffers():
+    value = {"a": [np.full(5000, i) for i in range(20)], "b": np.arange(10), "c": bytearray(b"xyz" * 10_000)}
+    back = manta.get(manta.put(value))
+    assert all(np.array_equal(x, y) for x, y in zip(back["a"], value["a"], strict=True)) and back["c"] == value["c"]
+
+
+def test_a_task_reads_and_returns_arrays():
+    @manta.remote
+    def double(a):
+        assert not a.flags.writeable
+        return a * 2
+
+    array = np.arange(300_000)
+    assert np.array_equal(manta.get(double.remote(manta.put(array))), array * 2)
+    assert np.array_equal(manta.get(double.remote(array)), array * 2)
+
+
+def test_a_hundred_megabytes():
+    array = np.random.default_rng(1).integers(0, 255, 100_000_000, dtype=np.uint8)
+    back = manta.get(manta.put(array))
+    assert np.array_equal(array[::1_000_003], back[::1_000_003]) and back.nbytes == array.nbytes
+
+
+def test_put_of_a_ref_is_refused():
+    with pytest.raises(TypeError):
+        manta.put(manta.put(1))
+
+
+def test_a_serializer_of_the_users():
+    class Handle:
+        def __init__(self, fd):
+            self.fd = fd
+
+        def __reduce__(self):
+            raise TypeError("a handle has no copy")
+
+    from manta import util
+
+    util.register_serializer(Handle, serializer=lambda h: h.fd, deserializer=lambda fd: Handle(fd))
+    try:
+        assert manta.get(manta.put(Handle(5))).fd == 5
+    finally:
+        util.deregister_serializer(Handle)
+    with pytest.raises(TypeError):
+        manta.put(Handle(5))
+
+
+def test_values_are_copies_of_the_moment():
+    data = [1]
+    ref = manta.put(data)
+    data.append(2)
+    assert manta.get(ref) == [1]
+
+
+def test_a_generator_of_numbers_cannot_be_sent():
+    with pytest.raises(TypeError, match="cannot pickle"):
+        manta.put(i for i in range(3))
+
+
+def test_the_store_is_used_again_when_refs_go():
+    for i in range(30):
+        ref = manta.put(np.full(10_000_000, i % 250, dtype=np.uint8))
+        assert manta.get(ref)[5] == i % 250
+
+
+def test_memory_is_shared_between_processes():
+    @manta.remote
+    def mapping(a):
+        at = a.__array_interface__["data"][0]
+        for line in open("/proc/self/maps"):
+            low, high = (int(x, 16) for x in line.split()[0].split("-"))
+            if low <= at < high:
+                return line.split()[1]
+
+    assert manta.get(mapping.remote(np.ones(1_000_000))) == "r--s"

@@ -1,0 +1,249 @@
+"""Every option does what it says, or raises. None is ignored."""
+import os
+import time
+
+import pytest
+
+import manta
+from manta import exceptions
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@manta.remote
+def busy(seconds):
+    begin = time.time()
+    time.sleep(seconds)
+    return begin, time.time()
+
+
+def overlap(refs):
+    (a, b), (c, d) = manta.get(refs, timeout=60)
+    return min(b, d) > max(a, c)
+
+
+def test_num_cpus_limits_what_runs_side_by_side():
+    assert overlap([busy.remote(0.4), busy.remote(0.4)])
+    wide = busy.options(num_cpus=3)
+    assert not overlap([wide.remote(0.1), wide.remote(0.1)])
+    with pytest.raises(exceptions.InfeasibleError):
+        manta.get(busy.options(num_cpus=1000).remote(0), timeout=20)
+
+
+def test_fractions_of_cpus():
+    half = busy.options(num_cpus=0.5)
+    assert overlap([half.remote(0.4), half.remote(0.4)])
+
+
+def test_resources_are_counted():
+    disk = busy.options(resources={"disk": 2})
+    assert not overlap([disk.remote(0.1), disk.remote(0.1)])
+    with pytest.raises(exceptions.InfeasibleError):
+        manta.get(busy.options(resources={"tape": 1}).remote(0), timeout=20)
+    with pytest.raises(ValueError, match="num_cpus"):
+        busy.options(resources={"CPU": 1})
+
+
+def test_memory_is_counted():
+    total = manta.cluster_resources()["memory"]
+    half = busy.options(memory=int(total * 0.7))
+    assert not overlap([half.remote(0.1), half.remote(0.1)])
+    with pytest.raises(exceptions.InfeasibleError):
+        manta.get(busy.options(memory=int(total * 2)).remote(0), timeout=20)
+
+
+def test_num_gpus_gives_devices(run_script):
+    run_script("""
+import manta, os
+manta.init(num_cpus=2, num_gpus=2)
+@manta.remote(num_gpus=1)
+def which():
+    return manta.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
+ids, text = manta.get(which.remote())
+assert len(ids) == 1 and text == str(ids[0]), (ids, text)
+@manta.remote(num_gpus=2)
+class Both:
+    def ids(self): return sorted(manta.get_gpu_ids())
+assert manta.get(Both.remote().ids.remote()) == [0, 1]
+assert manta.cluster_resources()["GPU"] == 2
+""")
+
+
+def test_max_retries_counts(tmp_path):
+    @manta.remote
+    def crash(path):
+        with open(path, "a") as file:
+            file.write("x")
+        os._exit(1)
+
+    for retries, runs in ((0, 1), (2, 3)):
+        path = tmp_path / f"runs{retries}"
+        with pytest.raises(exceptions.WorkerCrashedError):
+            manta.get(crash.options(max_retries=retries).remote(str(path)), timeout=60)
+        assert len(path.read_text()) == runs
+
+
+def test_retry_exceptions(tmp_path):
+    @manta.remote(max_retries=4)
+    def flaky(path, error):
+        with open(path, "a") as file:
+            file.write("x")
+        if os.path.getsize(path) < 3:
+            raise error("not yet")
+        return os.path.getsize(path)
+
+    with pytest.raises(OSError):
+        manta.get(flaky.remote(str(tmp_path / "a"), OSError))
+    assert manta.get(flaky.options(retry_exceptions=True).remote(str(tmp_path / "b"), OSError)) == 3
+    only = flaky.options(retry_exceptions=[OSError])
+    assert manta.get(only.remote(str(tmp_path / "c"), OSError)) == 3
+    with pytest.raises(KeyError):
+        manta.get(only.remote(str(tmp_path / "d"), KeyError))
+
+
+def test_name_is_what_messages_say():
+    @manta.remote(name="my-task")
+    def fail():
+        raise RuntimeError("x")
+
+    with pytest.raises(RuntimeError) as caught:
+        manta.get(fail.remote())
+    assert "my-task() (pid=" in str(caught.value)
+
+
+def test_runtime_env_sets_variables():
+    @manta.remote
+    def variable(name):
+        return os.environ.get(name)
+
+    with_it = variable.options(runtime_env={"env_vars": {"MANTA_TEST_VARIABLE": "on"}})
+    assert manta.get([with_it.remote("MANTA_TEST_VARIABLE") for _ in range(5)]) == ["on"] * 5
+    assert manta.get([variable.remote("MANTA_TEST_VARIABLE") for _ in range(20)]) == [None] * 20
+
+    @manta.remote(runtime_env={"env_vars": {"MANTA_TEST_VARIABLE": "actor"}})
+    class Reader:
+        def read(self):
+            return os.environ.get("MANTA_TEST_VARIABLE")
+
+    assert manta.get(Reader.remote().read.remote()) == "actor"
+    with pytest.raises(NotImplementedError, match="pip"):
+        variable.options(runtime_env={"pip": ["x"]})
+
+
+def test_scheduling_strategies_of_one_machine():
+    assert manta.get(busy.options(scheduling_strategy="SPREAD").remote(0))
+    assert manta.get(busy.options(scheduling_strategy="DEFAULT").remote(0))
+    with pytest.raises(NotImplementedError, match="scheduling_strategy"):
+        busy.options(scheduling_strategy="ELSEWHERE")
+
+
+@pytest.mark.parametrize("options", [
+    {"num_cpu": 1}, {"num_cpus": -1}, {"num_cpus": "one"}, {"num_returns": -1}, {"num_returns": "all"},
+    {"max_retries": -2}, {"retry_exceptions": [1]}, {"resources": [1]}, {"name": ""}, {"runtime_env": "x"},
+    {"max_restarts": 1}, {"lifetime": "detached"}, {"max_concurrency": 2}, {"memory": -5},
+])
+def test_wrong_options_of_tasks_raise(options):
+    with pytest.raises((ValueError, TypeError)):
+        busy.options(**options)
+    with pytest.raises((ValueError, TypeError)):
+        manta.remote(**options)(lambda: 1)
+
+
+@pytest.mark.parametrize("options", [
+    {"max_concurency": 2}, {"max_concurrency": 0}, {"max_restarts": -2}, {"lifetime": "long"}, {"num_returns": 2},
+    {"max_retries": 1}, {"get_if_exists": "yes"}, {"namespace": ""}, {"max_task_retries": 1.5},
+    {"max_pending_calls": "a"},
+])
+def test_wrong_options_of_actors_raise(options):
+    class Thing:
+        pass
+
+    with pytest.raises((ValueError, TypeError)):
+        manta.remote(Thing).options(**options)
+    with pytest.raises((ValueError, TypeError)):
+        manta.remote(**options)(Thing)
+
+
+def test_a_misspelt_option_is_corrected():
+    with pytest.raises(ValueError, match="did you mean 'num_cpus'"):
+        busy.options(num_cpu=1)
+
+
+def test_max_calls_ends_the_process():
+    @manta.remote(max_calls=2)
+    def pid():
+        return os.getpid()
+
+    pids = [manta.get(pid.remote(), timeout=20) for _ in range(8)]
+    assert all(pids.count(one) <= 2 for one in pids)
+    many = manta.get([pid.remote() for _ in range(10)], timeout=60)
+    assert all(many.count(one) <= 2 for one in many)
+    with pytest.raises(ValueError):
+        pid.options(max_calls=-1)
+
+
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"label_selector": {"a": "b"}}])
+def test_what_is_not_built_yet_says_so_for_tasks(options):
+    with pytest.raises(NotImplementedError, match=next(iter(options))):
+        busy.options(**options)
+
+
+@pytest.mark.parametrize("options", [{"concurrency_groups": {"io": 2}}, {"object_store_memory": 1}])
+def test_what_is_not_built_yet_says_so_for_actors(options):
+    class Thing:
+        pass
+
+    with pytest.raises(NotImplementedError, match=next(iter(options))):
+        manta.remote(Thing).options(**options)
+
+
+def test_actors_hold_their_cpus():
+    @manta.remote(num_cpus=4)
+    class All:
+        def ping(self):
+            return 1
+
+    actor = All.remote()
+    assert manta.get(actor.ping.remote(), timeout=20) == 1
+    ref = busy.remote(0)
+    assert manta.wait([ref], timeout=0.3)[0] == []
+    manta.kill(actor)
+    assert manta.get(ref, timeout=20)
+
+
+def test_init_options(run_script):
+    run_script("""
+import manta
+with manta.init(num_cpus=3, resources={"x": 2}, namespace="mine", object_store_memory=100 << 20) as context:
+    assert manta.cluster_resources()["CPU"] == 3 and manta.cluster_resources()["x"] == 2
+    assert manta.get_runtime_context().namespace == "mine"
+    assert manta.nodes()[0]["Alive"]
+    assert context["namespace"] == "mine"
+assert not manta.is_initialized()
+for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"runtime_env": {"pip": []}}):
+    try:
+        manta.init(**bad)
+    except (ValueError, NotImplementedError):
+        pass
+    else:
+        raise SystemExit(f"{bad} was taken")
+manta.init(num_cpus=1, runtime_env={"env_vars": {"FROM_INIT": "yes"}}, log_to_driver=False)
+import os
+@manta.remote
+def read():
+    print("must not be shown")
+    return os.environ["FROM_INIT"]
+assert manta.get(read.remote()) == "yes"
+manta.shutdown()
+""")
+
+
+def test_available_resources_go_down_while_a_task_runs():
+    before = manta.available_resources()
+    assert before["CPU"] == 4
+    ref = busy.options(num_cpus=3).remote(1.0)
+    deadline = time.time() + 20
+    while manta.available_resources().get("CPU", 0) > 1 and time.time() < deadline:
+        time.sleep(0.01)
+    assert manta.available_resources()["CPU"] == 1
+    manta.get(ref)
