@@ -228,7 +228,8 @@ void Transfers::FreeHere(const std::vector<Id>& objects, const std::vector<Place
     const Place copy = threads_->ForgetCopy(objects[i]);
     if (place.nowhere() || place.node != nodes_.self()) {
       // Another node may mean a copy only, unless it says that this very node is to look for the object.
-      const bool search = place.nowhere() && (place.node == nodes_.self() || (place.node == 0 && from == nodes_.self()));
+      const bool search =
+          place.nowhere() && (place.node == nodes_.self() || (place.node == 0 && from == nodes_.self()));
       place = copy;
       if (copy.nowhere() && !search) continue;
     }
