@@ -19,6 +19,8 @@ namespace {
 // A little longer than an owner spins: the next call of a synchronous caller finds us awake.
 constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
+constexpr std::int64_t kPaceClaims = 16;
+constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
 Worker* g_worker = nullptr;
 
@@ -241,6 +243,11 @@ void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
 
 void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   if (!shm::Arena::Valid(task.spec, sizeof(shm::SpecHeader))) return;
+  if (shm::Arena::Valid(task.next, sizeof(shm::SpecHeader))) {
+    const std::byte* next = served.arena->at(task.next);
+    __builtin_prefetch(next);
+    __builtin_prefetch(next + 64);
+  }
   Execution execution(*owner_, &served, actor_.get());
   execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
   served.queue.Done(task);
@@ -254,6 +261,10 @@ bool Worker::ServeOnce() {
     if (!served.queue.TryClaim(&task)) continue;
     turn_ = (turn_ + i + (count > 1 ? 1 : 0)) % count;
     bell_->ran.store(++ran_, std::memory_order_relaxed);
+    if (++served.claims % kPaceClaims == 0) {
+      const std::int64_t now = base::NowMicros();
+      served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
+    }
     if (concurrency_ == 1) {
       RunTask(served, task);
     } else {
