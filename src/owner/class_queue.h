@@ -96,6 +96,8 @@ struct ClassQueue {
   };
   std::vector<Away> away;
 
+  std::uint32_t unwatched = 0;  // pushes to go before we look again whether workers sleep
+
   // For noticing that nothing moves.
   std::uint64_t last_head = 0;
   std::int64_t head_since_us = 0;  // when the ring's head moved last
@@ -105,7 +107,7 @@ struct ClassQueue {
 
   ActorEntry* actor = nullptr;  // whose calls these are, if an actor's
 
-  [[nodiscard]] std::uint64_t waiting() const { return (offset == 0 ? 0 : ring.backlog()) + backlog.size(); }
+  [[nodiscard]] std::uint64_t waiting() { return (offset == 0 ? 0 : ring.backlog()) + backlog.size(); }
 };
 
 }  // namespace manta::owner

@@ -14,6 +14,8 @@ namespace {
 // Tasks in the ring for each worker before it pays to have another: a hand-over to a busy worker is
 // cheaper than waking an idle one (42 µs).
 constexpr std::uint64_t kComfort = 4;
+// Pushes between two looks at workers that have plenty to do.
+constexpr std::uint32_t kLookEvery = 16;
 // Without movement for so long, somebody is woken or asked for; …
 constexpr std::int64_t kStallUs = 20;
 // … and for so long, the workers we have are stuck in long tasks.
@@ -368,6 +370,10 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     return;
   }
   if (queue.offset == 0) return;
+  if (queue.unwatched > 0) {
+    --queue.unwatched;
+    return;
+  }
   if (queue.far_lanes > 0) FeedAll(queue);
   const std::uint64_t waiting = queue.ring.backlog() + queue.backlog.size();
   if (waiting == 0) return;
@@ -391,6 +397,8 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     return;
   }
   if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue, false);
+  // All are at it, and for a while: each look costs a cache line that they write.
+  if (waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
 }
 
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {

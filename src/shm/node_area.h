@@ -30,12 +30,13 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> rings;     // counts those that woke somebody: what sleepers wait to see changed
   std::atomic<std::uint32_t> flags;
   std::atomic<std::uint32_t> state;
-  std::atomic<std::uint32_t> spinning;   // holds a spin token; the daemon takes it back after a crash
-  std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
-  std::atomic<std::uint64_t> completed;  // and those of them that came to an end
-  std::atomic<std::uint64_t> ran;        // tasks this process has run, ever
-  std::atomic<std::int32_t> core;        // where it went to sleep
-  std::atomic<std::uint64_t> current;    // TaskToken of the leased call or serial actor's call that it runs; 0: none
+  std::atomic<std::uint32_t> spinning;  // holds a spin token; the daemon takes it back after a crash
+  std::atomic<std::int32_t> core;       // where it went to sleep
+  // What its process writes for every task, on a line of its own: who rings looks at the line above for every task.
+  alignas(64) std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
+  std::atomic<std::uint64_t> completed;              // and those of them that came to an end
+  std::atomic<std::uint64_t> ran;                    // tasks this process has run, ever
+  std::atomic<std::uint64_t> current;  // TaskToken of the leased call or serial actor's call that it runs; 0: none
 
   // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
   // this very core, most likely; whoever goes on to spin here keeps it from running.

@@ -35,6 +35,7 @@ TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
   for (std::uint32_t lane = 1; lane <= 3; ++lane) {
     workers.emplace_back([&, lane] {
       QueueWorker worker(storage->bytes, lane);
+      worker.ShareByLines(lane != 3);
       QueueWorker::Task task;
       for (;;) {
         if (worker.TryClaim(&task)) {
@@ -68,6 +69,42 @@ TEST(Queue, EveryTaskIsClaimedExactlyOnceByRacingWorkersAndTheOwner) {
   stop.store(true);
   for (std::thread& w : workers) w.join();
   for (std::uint64_t spec = 1; spec <= kTasks; ++spec) ASSERT_EQ(runs[spec].load(), 1) << spec;
+}
+
+// In every order of pushes and looks, with lines skipped or not: whatever is pushed is found by somebody.
+TEST(Queue, NothingIsLeftBehindWhenWorkersShareByLines) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    auto storage = std::make_unique<QueueStorage>();
+    QueueOwner owner(storage->bytes);
+    QueueWorker workers[3] = {{storage->bytes, 1}, {storage->bytes, 2}, {storage->bytes, 3}};
+    std::uint64_t state = seed;
+    const auto draw = [&](std::uint64_t below) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      return (state >> 33) % below;
+    };
+    std::uint64_t pushed = 0;
+    std::vector<int> runs(2001);
+    QueueWorker::Task task;
+    while (pushed < 2000) {
+      for (std::uint64_t n = draw(12); n > 0 && pushed < 2000; --n) {
+        std::uint64_t position = 0;
+        QueueOwner::Displaced displaced;
+        ASSERT_TRUE(owner.Push(++pushed, &position, &displaced));
+      }
+      for (std::uint64_t n = draw(14); n > 0; --n) {
+        QueueWorker& worker = workers[draw(3)];
+        worker.ShareByLines(draw(4) != 0);
+        if (worker.TryClaim(&task)) {
+          ++runs[task.spec];
+          if (draw(3) != 0) worker.Done(task);
+        }
+      }
+    }
+    QueueWorker& last = workers[draw(3)];  // the others are inside long tasks
+    while (last.Ready() && last.TryClaim(&task)) ++runs[task.spec];
+    ASSERT_EQ(owner.backlog(), 0U) << "seed " << seed;
+    for (std::uint64_t spec = 1; spec <= pushed; ++spec) ASSERT_EQ(runs[spec], 1) << spec << ", seed " << seed;
+  }
 }
 
 TEST(Queue, ALongTaskIsReportedDisplacedAndDoesNotBlockTheRing) {

@@ -9,8 +9,13 @@
 // long: Push reports it as displaced and the owner remembers who has it.
 //
 // A worker copies the slot before it claims it (afterwards the owner may overwrite it).
+//
+// Order: with one worker, that of Push. Several workers share out the slots by cache lines, because a line in which
+// two of them claim in turn travels between their cores for every task: a worker that meets another's slot goes on at
+// the next line, and comes back for what was left behind when it finds nothing ahead, or every kLookBack claims.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <new>
@@ -19,6 +24,9 @@ namespace manta::shm {
 
 inline constexpr std::uint32_t kQueueSlots = 8192;
 inline constexpr std::uint32_t kMaxLanes = 4096;  // of one owner
+inline constexpr std::uint64_t kLineSlots = 4;    // in a cache line
+inline constexpr std::uint64_t kLookBack = 64;    // claims
+inline constexpr std::uint64_t kHeadEvery = 16;   // claims after which the hint is written: the owner reads its line
 
 enum class SlotState : std::uint8_t { kEmpty = 0, kReady = 1, kClaimed = 2, kDone = 3, kTaken = 4 };
 
@@ -39,7 +47,7 @@ struct QueueMemory {
     std::atomic<std::uint64_t> claim;
     std::atomic<std::uint64_t> spec;  // offset in the owner's arena
   };
-  alignas(64) std::atomic<std::uint64_t> head;  // a hint: nothing before it is ready
+  alignas(64) std::atomic<std::uint64_t> head;  // a hint: nothing before it is ready, but perhaps nothing behind
   alignas(64) std::atomic<std::uint64_t> tail;  // the owner's next position
   alignas(64) Slot slots[kQueueSlots];
 };
@@ -96,12 +104,19 @@ class QueueOwner {
     });
   }
 
-  // Roughly how many are waiting: the hint may lag behind.
-  [[nodiscard]] std::uint64_t backlog() const {
-    const std::uint64_t head = q_->head.load(std::memory_order_relaxed);
-    return head >= tail_ ? 0 : tail_ - head;
+  // How many are waiting, at most (those taken back or claimed out of order count).
+  [[nodiscard]] std::uint64_t backlog() { return tail_ - head(); }
+  // The first that nobody has claimed.
+  [[nodiscard]] std::uint64_t head() {
+    std::uint64_t head = std::max(head_, q_->head.load(std::memory_order_relaxed));
+    if (tail_ > kQueueSlots) head = std::max(head, tail_ - kQueueSlots);
+    while (head < tail_) {
+      const Claim c = Unpack(q_->slots[head % kQueueSlots].claim.load(std::memory_order_acquire));
+      if (c.sequence == Sequence(head) && c.state == SlotState::kReady) break;
+      ++head;
+    }
+    return head_ = std::min(head, tail_);
   }
-  [[nodiscard]] std::uint64_t head() const { return q_->head.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
   [[nodiscard]] QueueMemory& memory() { return *q_; }
   [[nodiscard]] static constexpr std::uint64_t Sequence(std::uint64_t position) {
@@ -120,6 +135,7 @@ class QueueOwner {
 
   QueueMemory* q_ = nullptr;
   std::uint64_t tail_ = 0;
+  std::uint64_t head_ = 0;
 };
 
 class QueueWorker {
@@ -130,11 +146,56 @@ class QueueWorker {
   struct Task {
     std::uint64_t spec = 0;
     std::uint64_t position = 0;
+    std::uint64_t next = 0;  // the spec that is likely to be claimed next, to be fetched meanwhile; 0: not known
   };
-  // Claims the first ready task. false: nothing is ready.
+  // Claims a ready task. false: nothing is ready.
   bool TryClaim(Task* task) {
+    const std::uint64_t head = q_->head.load(std::memory_order_relaxed);
+    const bool behind = head >= cursor_ || cursor_ - head >= kQueueSlots;
+    if (!behind && !(left_behind_ && claims_ % kLookBack == 0)) {
+      if (ClaimFrom(cursor_, share_lines_, task)) return true;
+      if (!left_behind_) {
+        AdvanceHead(cursor_);
+        return false;
+      }
+    }
+    // Every slot from the hint on: when one is found beyond the cursor, or none, nothing is left behind. (The cursor
+    // may have to go back: a line that was skipped may have been written in part.)
+    const std::uint64_t before = cursor_;
+    cursor_ = head;
+    const bool found = ClaimFrom(head, false, task);
+    if (found && task->position < before) {
+      cursor_ = before;
+      return true;
+    }
+    left_behind_ = false;
+    if (!found) AdvanceHead(cursor_);
+    return found;
+  }
+
+  // Whether to leave the line to another worker that is at it: right for tasks so short that the line's way between
+  // the cores counts.
+  void ShareByLines(bool yes) { share_lines_ = yes; }
+
+  // Is there something to claim? Only a look.
+  [[nodiscard]] bool Ready() {
     std::uint64_t at = q_->head.load(std::memory_order_relaxed);
-    if (at < cursor_ && cursor_ - at < kQueueSlots) at = cursor_;
+    if (at < cursor_ && cursor_ - at < kQueueSlots && !left_behind_) at = cursor_;
+    const Claim c = Unpack(q_->slots[at % kQueueSlots].claim.load(std::memory_order_seq_cst));
+    return c.state != SlotState::kEmpty && c.sequence >= QueueOwner::Sequence(at);
+  }
+
+  // After the answer is in the lane.
+  void Done(const Task& task) {
+    const std::uint64_t here = QueueOwner::Sequence(task.position);
+    std::uint64_t mine = Pack({here, SlotState::kClaimed, lane_});
+    q_->slots[task.position % kQueueSlots].claim.compare_exchange_strong(mine, Pack({here, SlotState::kDone, lane_}),
+                                                                         std::memory_order_release);
+  }
+
+ private:
+  bool ClaimFrom(std::uint64_t at, bool skip, Task* task) {
+    bool found = false;
     for (std::uint32_t seen = 0; seen <= kQueueSlots; ++seen) {
       QueueMemory::Slot& slot = q_->slots[at % kQueueSlots];
       std::uint64_t word = slot.claim.load(std::memory_order_seq_cst);
@@ -152,38 +213,34 @@ class QueueWorker {
         const std::uint64_t spec = slot.spec.load(std::memory_order_relaxed);
         if (slot.claim.compare_exchange_strong(word, Pack({here, SlotState::kClaimed, lane_}),
                                                std::memory_order_seq_cst)) {
-          *task = {spec, at};
-          cursor_ = at + 1;
-          AdvanceHead(cursor_);
-          return true;
+          *task = {spec, at, Next(at + 1)};
+          found = true;
+          ++at;
+          break;
         }
         continue;  // somebody else took it: look at this slot again
       }
       if (c.state == SlotState::kEmpty) break;
-      ++at;  // claimed, done or taken
+      if (skip && c.lane != lane_ && c.state != SlotState::kTaken) {
+        at = (at / kLineSlots + 1) * kLineSlots;
+        left_behind_ = true;
+      } else {
+        ++at;  // claimed, done or taken
+      }
     }
     cursor_ = at;
-    AdvanceHead(at);
-    return false;
+    if (found && ++claims_ % kHeadEvery == 0 && !left_behind_) AdvanceHead(cursor_);
+    return found;
   }
 
-  // Is there something to claim? Only a look.
-  [[nodiscard]] bool Ready() {
-    std::uint64_t at = q_->head.load(std::memory_order_relaxed);
-    if (at < cursor_ && cursor_ - at < kQueueSlots) at = cursor_;
-    const Claim c = Unpack(q_->slots[at % kQueueSlots].claim.load(std::memory_order_seq_cst));
-    return c.state != SlotState::kEmpty && c.sequence >= QueueOwner::Sequence(at);
+  [[nodiscard]] std::uint64_t Next(std::uint64_t at) const {
+    if (at % kLineSlots == 0) return 0;  // would fetch a line that its owner may be writing
+    const QueueMemory::Slot& slot = q_->slots[at % kQueueSlots];
+    const Claim c = Unpack(slot.claim.load(std::memory_order_relaxed));
+    const bool ready = c.state == SlotState::kReady && c.sequence == QueueOwner::Sequence(at);
+    return ready ? slot.spec.load(std::memory_order_relaxed) : 0;
   }
 
-  // After the answer is in the lane.
-  void Done(const Task& task) {
-    const std::uint64_t here = QueueOwner::Sequence(task.position);
-    std::uint64_t mine = Pack({here, SlotState::kClaimed, lane_});
-    q_->slots[task.position % kQueueSlots].claim.compare_exchange_strong(mine, Pack({here, SlotState::kDone, lane_}),
-                                                                         std::memory_order_release);
-  }
-
- private:
   // The hint never goes back, or a worker that slept would make all others look at old slots again.
   void AdvanceHead(std::uint64_t to) {
     std::uint64_t now = q_->head.load(std::memory_order_relaxed);
@@ -194,6 +251,9 @@ class QueueWorker {
   QueueMemory* q_ = nullptr;
   std::uint32_t lane_ = 0;
   std::uint64_t cursor_ = 0;
+  std::uint64_t claims_ = 0;
+  bool share_lines_ = false;
+  bool left_behind_ = false;  // slots before the cursor may be ready
 };
 
 }  // namespace manta::shm

@@ -30,6 +30,8 @@ struct Served {
   Resources need;
   std::shared_ptr<shm::Arena> arena;
   shm::QueueWorker queue;
+  std::uint32_t claims = 0;
+  std::int64_t counted_us = 0;  // when the last round of claims was full
   shm::LaneWriter lane;
   std::mutex lane_mutex;              // only actors with several threads contend
   shm::Doorbell* bell = nullptr;      // the owner's

@@ -20,6 +20,8 @@ namespace {
 constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
 constexpr int kBegunAtOnce = 64;  // calls of an actor with a step
+constexpr std::int64_t kPaceClaims = 16;
+constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
 Worker* g_worker = nullptr;
 
@@ -282,6 +284,11 @@ void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
 
 void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   if (!shm::Arena::Valid(task.spec, sizeof(shm::SpecHeader))) return;
+  if (shm::Arena::Valid(task.next, sizeof(shm::SpecHeader))) {
+    const std::byte* next = served.arena->at(task.next);
+    __builtin_prefetch(next);
+    __builtin_prefetch(next + 64);
+  }
   if (actor_ != nullptr && actor_->step != nullptr) {
     auto execution = std::make_unique<Execution>(*owner_, &served, actor_.get());
     execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
@@ -317,6 +324,12 @@ bool Worker::ServeOnce() {
     if (!served.queue.TryClaim(&task)) continue;
     turn_ = (turn_ + i + (count > 1 ? 1 : 0)) % count;
     bell_->ran.store(++ran_, std::memory_order_relaxed);
+    if (++served.claims % kPaceClaims == 0) {
+      const std::int64_t now = base::NowMicros();
+      served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
+    }
+    if (concurrency_ == 1) {
+  }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
     } else {
