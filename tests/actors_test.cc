@@ -413,12 +413,25 @@ TEST_F(Actors, AKilledActorNeverAnswersForTheNext) {
    private:
     int sum_;
   };
-  for (int round = 0; round < 50; ++round) {
-    auto sum = Actor<Sum>().Remote(1000 * round);
-    std::vector<Ref<int>> calls;
-    for (int i = 0; i < 20; ++i) calls.push_back(sum.Task(&Sum::Add).Remote(1));
-    EXPECT_EQ(calls[4].Get(60s), 1000 * round + 5);
-    if (round % 2 == 0) Kill(sum);  // with calls under way, and its memory is the next one's
+  // Some die by Kill in the middle of their calls, others with their last handle; meanwhile others get their first
+  // calls, into memory that was the dying ones'.
+  for (int round = 0; round < 20; ++round) {
+    std::vector<ActorHandle<Sum>> sums;
+    for (int i = 0; i < 8; ++i) sums.push_back(Actor<Sum>().Remote(1000 * i));
+    std::vector<std::vector<Ref<int>>> calls(8);
+    for (std::size_t i = 0; i < 8; ++i) {
+      for (int call = 0; call < 20; ++call) calls[i].push_back(sums[i].Task(&Sum::Add).Remote(1));
+      if ((round + i) % 2 == 0) {
+        Kill(sums[i]);
+      } else {
+        sums[i] = sums[7];  // its own handle goes
+      }
+      for (int call = 0; call < 20; ++call) {
+        auto result = TryGet(calls[i][static_cast<std::size_t>(call)], 60s);
+        const int right = 1000 * static_cast<int>(i) + call + 1;
+        ASSERT_EQ(result.ok() ? *result : right, right);
+      }
+    }
   }
 }
 
