@@ -329,7 +329,7 @@ bool Worker::ServeOnce() {
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
     }
     if (concurrency_ == 1) {
-  }
+    }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
     } else {
