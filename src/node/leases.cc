@@ -93,7 +93,7 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
   }
   it->second.unblocking.emplace_back(peer.process, call);
   LeaseActions actions;
-  queue_.Unblock(it->first, base::NowMicros(), &actions);
+  queue_.Unblock(it->first, message.late, base::NowMicros(), &actions);
   Perform(actions);
 }
 

@@ -50,6 +50,7 @@ struct Caller {
   const Resources* need = nullptr;  // of the running task; nullptr in a driver
   std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
+  std::int64_t polls_since_us = 0;  // waits too short to sleep, since then; 0: none
 };
 Caller& ThisCaller();
 
@@ -122,8 +123,10 @@ class Owner {
   // ---- waiting (wait.cc) ----
   // Asks the daemon for those that other processes own.
   void Subscribe(std::span<Entry* const> entries);
-  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place.
-  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place, which takes as
+  // long as it takes: so if there is a deadline, only if the caller `comes_again` (one long wait, cut into slices).
+  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                 bool comes_again = false);
   void Pump();
 
   // ---- failures (failures.cc) ----
@@ -273,7 +276,8 @@ class Owner {
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
-  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine, bool in_place);
+  static bool PolledForLong(std::int64_t now_us);
 
   Setup setup_;
   EntryTable& table_;

@@ -13,6 +13,8 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
+// A task that waits with timeouts holds up its own children for so long at most.
+constexpr std::int64_t kHoldUpUs = 10'000;
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -151,13 +153,15 @@ void Owner::NotifyWaiters() {
   changed_.notify_all();
 }
 
-bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                      bool comes_again) {
+  const bool in_place = setup_.runner != nullptr && (deadline_us < 0 || comes_again);
   const auto late = [&](std::int64_t now) { return deadline_us >= 0 && now >= deadline_us; };
   if (done()) return true;
   Pump();
   for (;;) {
     if (done()) return true;
-    if (setup_.runner == nullptr || !RunInPlace(mine)) break;
+    if (!in_place || !RunInPlace(mine)) break;
   }
   std::int64_t now = base::NowMicros();
   // Spinning on the core on which the worker shall wake up would keep it from doing so.
@@ -187,11 +191,21 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
     pumped_.fetch_add(1, std::memory_order_relaxed);
     if (ready) return true;
   }
-  if (late(now)) return done();
-  return Sleep(done, deadline_us, mine);
+  if (late(now) && !PolledForLong(now)) return done();
+  return Sleep(done, deadline_us, mine, in_place);
 }
 
-bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+// A task that asks again and again, with hardly any time to wait, never sleeps, and on a full node what it waits for
+// never gets a CPU. So now and then it gives up its own, and goes on at once with what is left.
+bool Owner::PolledForLong(std::int64_t now_us) {
+  Caller& caller = ThisCaller();
+  if (!caller.can_block) return false;
+  if (caller.polls_since_us == 0) caller.polls_since_us = now_us;
+  return now_us - caller.polls_since_us >= kHoldUpUs;
+}
+
+bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                  bool in_place) {
   {
     const Lock lock(mutex_);
     const std::int64_t now = base::NowMicros();
@@ -199,6 +213,12 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
   }
   Caller& caller = ThisCaller();
   const bool blocks = caller.can_block;
+  caller.polls_since_us = 0;
+  // One of an actor's many threads cannot give up the actor's CPUs. If its child can have no others, it is run here
+  // after a while, timeout or not: late is better than never.
+  const bool stuck =
+      setup_.runner != nullptr && !in_place && !blocks && caller.need != nullptr && !caller.need->empty();
+  std::int64_t patience_us = base::NowMicros() + kHoldUpUs;
   const std::uint32_t state = bell_->state.load(std::memory_order_relaxed);
   if (blocks) {
     wire::Blocked message;
@@ -211,6 +231,16 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
   while (!(finished = done())) {
     const std::int64_t now = base::NowMicros();
     if (deadline_us >= 0 && now >= deadline_us) break;
+    if (stuck && now >= patience_us) {
+      patience_us = now + 10 * kHoldUpUs;
+      lock.unlock();
+      const bool ran = RunInPlace(mine);
+      lock.lock();
+      if (ran) continue;
+    }
+    std::int64_t wait = (leader_ ? 10 : 1) * setup_.pace.look_us;
+    if (deadline_us >= 0) wait = std::min(wait, deadline_us - now);
+    if (stuck) wait = std::min(wait, patience_us - now);
     if (leader_) {
       followers_.fetch_add(1, std::memory_order_seq_cst);
       // Entries become ready under the mutex, and then NotifyWaiters looks for followers. Having been inside since we
@@ -219,11 +249,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
       {
         const Lock seen(mutex_);
       }
-      if (!done()) {
-        const std::int64_t look = 10 * setup_.pace.look_us;
-        const std::int64_t wait = deadline_us < 0 ? look : std::min(deadline_us - now, look);
-        changed_.wait_for(lock, std::chrono::microseconds(wait));
-      }
+      if (!done()) changed_.wait_for(lock, std::chrono::microseconds(wait));
       followers_.fetch_sub(1, std::memory_order_seq_cst);
       continue;
     }
@@ -231,10 +257,8 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     lock.unlock();
     const std::uint32_t ticket = bell_->PrepareSleep();
     Pump();
-    const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
-    if (!done() && !(in_place && RunInPlace(mine))) {
-      const std::int64_t look = setup_.pace.look_us;
-      bell_->Sleep(ticket, deadline_us < 0 ? look : std::min(deadline_us - now, look));
+    if (!done() && !(in_place && !blocks && RunInPlace(mine))) {
+      bell_->Sleep(ticket, wait);
       Pump();
     }
     lock.lock();
@@ -245,6 +269,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
   if (blocks) {
     wire::Unblock message;
     message.lease = caller.lease;
+    message.late = !finished;
     static_cast<void>(link().Call<wire::Done>(message));
     bell_->state.store(state, std::memory_order_relaxed);
   }
