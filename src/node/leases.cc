@@ -333,7 +333,7 @@ void Leases::Revoke(std::uint64_t lease) {
 void Leases::RingToReturn(const Worker& worker) {
   shm::Doorbell& bell = area_.bell(worker.process());
   bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
-  bell.Ring();
+  bell.Rouse();
 }
 
 void Leases::Remind(std::int64_t after_us) {

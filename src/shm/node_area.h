@@ -5,6 +5,8 @@
 // spinning hand-over 0.4, so a ring is a plain load while its owner is awake:
 //   sleeper:  sleeping = 1; look once more; futex wait while sleeping == 1
 //   ringer:   publish (sequentially consistent); if sleeping: sleeping = 0; futex wake
+// A ringer that is killed between these two leaves a sleeper whom nobody else would wake: it looks awake. So the daemon
+// rouses all who look so when a process has died, and whoever has no second chance to be heard rouses, too.
 #pragma once
 
 #include <atomic>
@@ -43,6 +45,8 @@ struct alignas(128) Doorbell {
   bool Ring();
   // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
   // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
+  // As Ring, whatever `sleeping` says: a system call each time.
+  void Rouse();
   // Get), so nobody ever takes `sleeping` back: that would make the others deaf. A stale one costs one empty wake.
   [[nodiscard]] std::uint32_t PrepareSleep() {
     const std::uint32_t ticket = rings.load(std::memory_order_seq_cst);
@@ -93,6 +97,10 @@ class NodeArea {
   void Reset(ProcessId process);
 
  private:
+  // Wakes those whose ringer died over it; hardly anybody else.
+  void RouseDeaf(ProcessId process) {
+    if (bell(process).sleeping.load(std::memory_order_seq_cst) == 0) bell(process).Rouse();
+  }
   static constexpr std::size_t kBellsOffset = 4096;
   base::Fd fd_;
   Mapping map_;

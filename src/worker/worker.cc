@@ -80,7 +80,7 @@ void Worker::Deliver(wire::Frame& frame) {
       mail_.push_back(std::move(frame));
       if (bell_ != nullptr) {
         bell_->flags.fetch_or(shm::Doorbell::kMail, std::memory_order_seq_cst);
-        bell_->Ring();
+        bell_->Rouse();
       }
       return;
     }
@@ -327,8 +327,6 @@ bool Worker::ServeOnce() {
     if (++served.claims % kPaceClaims == 0) {
       const std::int64_t now = base::NowMicros();
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
-    }
-    if (concurrency_ == 1) {
     }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
