@@ -210,6 +210,7 @@ class Owner {
   bool PushToRing(ClassQueue& queue, Entry* entry);
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
+  [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
