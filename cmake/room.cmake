@@ -44,7 +44,7 @@ function(manta_room name)
     elseif(MANTA_REPORTS)
       set_target_properties(${name}_test PROPERTIES CROSSCOMPILING_EMULATOR "${MANTA_REPORTS}")
     endif()
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
       PROPERTIES TIMEOUT ${timeout} LABELS quick)
   endif()
 endfunction()
