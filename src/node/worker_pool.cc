@@ -340,19 +340,23 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
   });
   // Its workers die with it. Those that never came up are found out here; the others when their sockets close.
   job->retrying = true;
-  for (Worker* worker : OfJob(id)) {
+  const std::vector<Worker*> orphans = OfJob(id);
+  std::vector<Worker*> gone;
+  for (Worker* worker : orphans) {
     if (worker->kill_failure.ok()) {
       worker->kill_failure =
           Failure{Code::kWorkerCrashed, Cat("worker ", worker->pid, " died with ", why.message()), {}, {}};
     }
     worker->orphan = true;
     if (worker->state == Worker::State::kIdle) Kill(*worker, worker->kill_failure);  // nobody shall get it any more
-    if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) Finish(*worker);
+    if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) gone.push_back(worker);
   }
   job->retrying = false;
   StartFailed(*job, why);
 }
 
+  // Not before all are marked: whoever is told of a death asks for another worker at once.
+  for (Worker* worker : gone) Finish(*worker);
 void WorkerPool::OnClosed(Worker& worker, const Status& why) {
   if (worker.state == Worker::State::kGone) return;
   if (worker.exit_status.has_value() || worker.orphan) {

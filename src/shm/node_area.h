@@ -27,6 +27,8 @@ struct alignas(128) Doorbell {
   static constexpr std::uint32_t kIdle = 0;
   static constexpr std::uint32_t kBusy = 1;
   static constexpr std::uint32_t kWaiting = 2;  // a task sleeping in Get
+  // `current` from the beginning of an actor's constructor to its first call.
+  static constexpr std::uint64_t kConstructing = ~0ULL;
 
   std::atomic<std::uint32_t> sleeping;  // somebody prepared to sleep since the last ring
   std::atomic<std::uint32_t> rings;     // counts those that woke somebody: what sleepers wait to see changed
@@ -43,10 +45,10 @@ struct alignas(128) Doorbell {
   // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
   // this very core, most likely; whoever goes on to spin here keeps it from running.
   bool Ring();
-  // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
-  // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
   // As Ring, whatever `sleeping` says: a system call each time.
   void Rouse();
+  // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
+  // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
   // Get), so nobody ever takes `sleeping` back: that would make the others deaf. A stale one costs one empty wake.
   [[nodiscard]] std::uint32_t PrepareSleep() {
     const std::uint32_t ticket = rings.load(std::memory_order_seq_cst);
@@ -95,12 +97,12 @@ class NodeArea {
   void ReturnSpinToken(Doorbell& bell);
   // Makes a doorbell like new, for a new process or after a crash.
   void Reset(ProcessId process);
-
- private:
   // Wakes those whose ringer died over it; hardly anybody else.
   void RouseDeaf(ProcessId process) {
     if (bell(process).sleeping.load(std::memory_order_seq_cst) == 0) bell(process).Rouse();
   }
+
+ private:
   static constexpr std::size_t kBellsOffset = 4096;
   base::Fd fd_;
   Mapping map_;

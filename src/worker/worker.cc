@@ -234,6 +234,7 @@ void Worker::StartActor(wire::Frame& frame) {
   spec.assign((message->spec.size() + 7) / 8, 0);
   std::memcpy(spec.data(), message->spec.data(), message->spec.size());
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+  bell_->current.store(shm::Doorbell::kConstructing, std::memory_order_release);
   Failure failure;
   {
     Execution execution(*owner_, nullptr, actor_.get());
