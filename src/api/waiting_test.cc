@@ -188,9 +188,9 @@ class WaitingTest : public ::testing::Test {
     arguments.Done();
     return entry;
   }
-  static std::uint64_t Get(Entry* entry) {
+  static std::uint64_t Get(Entry* entry, std::int64_t timeout_us = kPatience) {
     KeepAlive keep;
-    const internal::View view = internal::Await(entry, kPatience, &keep);
+    const internal::View view = internal::Await(entry, timeout_us, &keep);
     std::uint64_t number = 0;
     EXPECT_EQ(view.size, sizeof number);
     std::memcpy(&number, view.data, sizeof number);
@@ -304,7 +304,7 @@ TEST_F(WaitingTest, WhoRunsACallInPlaceTellsThoseWhoWaitForIt) {
     while (owner_->bell().sleeping.load() == 0) std::this_thread::yield();
     std::thread runs([&] {
       owner::ThisCaller() = caller;
-      EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 42U));
+      EXPECT_NO_THROW(EXPECT_EQ(Get(entry, internal::kForever), 42U));  // with a timeout, it would leave it to others
     });
     runs.join();
     for (std::thread& waiter : waiters) waiter.join();

@@ -277,6 +277,8 @@ class Owner {
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
+  void Follow(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, std::int64_t wait_us);
+  void PassOnLead(bool* leads);  // with wait_mutex_ held
   bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine, bool in_place);
   static bool PolledForLong(std::int64_t now_us);
 
@@ -313,14 +315,19 @@ class Owner {
   std::uint64_t completed_ = 0;
   Failure lost_;  // the daemon is gone: why
 
-  // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
+  // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
+  // each on their own, and are woken when what they wait for is there, or to lead.
+  struct Follower {
+    const std::function<bool()>& done;  // called by others, too, with wait_mutex_ held
+    std::condition_variable wake;
+  };
   std::mutex wait_mutex_;
-  std::condition_variable changed_;
   bool leader_ = false;
-  std::atomic<std::uint32_t> followers_{0};
-  std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
-  shm::WakePace woke_;                    // of workers
-  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
+  std::vector<Follower*> followers_;
+  std::atomic<std::uint32_t> following_{0};  // followers_.size(), for a look without the mutex
+  std::atomic<std::uint64_t> pumped_{0};     // times somebody looked
+  shm::WakePace woke_;                       // of workers
+  std::atomic<bool> woke_here_{false};       // a worker was woken that last ran on this core
 
   std::mutex far_mutex_;  // guards the next two while they are made
   std::shared_ptr<wire::Secrets> secrets_;
