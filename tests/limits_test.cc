@@ -218,7 +218,8 @@ void ExpectOnlyTheTaskFails(const std::string& limit, int megabytes, const std::
 
 TEST(TooLittle, MemoryForATaskIsItsErrorUnderALimitOfAddresses) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need terabytes of addresses";
-  ExpectOnlyTheTaskFails("addresses", 4'096, "4.0 GiB of addresses (ulimit -v)");
+  // Every process maps its own and others' arenas, of 16 GiB of addresses each.
+  ExpectOnlyTheTaskFails("addresses", 128 * 1024, "128.0 GiB of addresses (ulimit -v)");
 }
 
 TEST(TooLittle, MemoryForATaskIsItsErrorUnderALimitOfData) {
