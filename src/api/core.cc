@@ -221,7 +221,7 @@ View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
   return *view;
 }
 
-void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
+void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool comes_again) {
   std::size_t next = 0;
   const auto done = [&] {
     for (; next < entries.size(); ++next) {
@@ -234,7 +234,7 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
   if (done()) return;
   const Here here(Here::ToWait{});
   here->Subscribe(entries);
-  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries)) {
+  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries, comes_again)) {
     std::size_t ready = 0;
     for (const Entry* entry : entries) ready += entry->done() ? 1 : 0;
     throw TimeoutError(Cat("Get: ", ready, " of ", entries.size(), " values were there after ", timeout_us / 1000,
@@ -243,7 +243,7 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
 }
 
 std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::int64_t timeout_us,
-                     std::vector<bool>* ready) {
+                     std::vector<bool>* ready, bool comes_again) {
   if (count > entries.size()) {
     throw InvalidError(Cat("Wait: asked for ", count, " of ", entries.size(), " values; the count cannot be larger"));
   }
@@ -256,7 +256,7 @@ std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::in
     const Here here(Here::ToWait{});
     here->Subscribe(open);
     const std::vector<Entry*> mine = open;
-    here->WaitUntil(done, DeadlineOf(timeout_us), mine);
+    here->WaitUntil(done, DeadlineOf(timeout_us), mine, comes_again);
   }
   ready->assign(entries.size(), false);
   std::size_t number = 0;

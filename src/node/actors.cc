@@ -6,6 +6,12 @@ namespace manta::node {
 
 using rules::ActorActions;
 
+namespace {
+// Workers that an actor may lose in a row before its constructor begins. One is lost with its fork server, before we
+// hear of that; more than a few say that something else is wrong.
+constexpr int kMostFalseStarts = 5;
+}  // namespace
+
 Actors::Actors(Peers& peers, WorkerPool& pool, Leases& leases, Directory& directory)
     : peers_(peers), pool_(pool), leases_(leases), directory_(directory) {
   leases_.OnActor([this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
@@ -111,7 +117,7 @@ void Actors::Find(Peer& peer, std::uint64_t call, const wire::FindActor& message
 
 // ---- deaths ----
 
-void Actors::WorkerDied(Worker& worker, const Failure& failure) {
+void Actors::WorkerDied(Worker& worker, const Failure& failure, bool begun) {
   const Id actor = worker.actor;
   const auto it = records_.find(actor);
   leases_.WorkerDied(worker, failure, 0);
@@ -119,11 +125,17 @@ void Actors::WorkerDied(Worker& worker, const Failure& failure) {
   if (it == records_.end() || it->second.worker != &worker) return;
   it->second.worker = nullptr;
   it->second.lease = 0;
-  it->second.callers.clear();
-  const rules::ActorTable::Actor* known = table_.Get(actor);
-  if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
   ActorActions actions;
-  table_.WorkerDied(actor, failure, &actions);
+  if (!begun && ++it->second.false_starts <= kMostFalseStarts) {
+    table_.NeverBegan(actor, &actions);
+  }
+  if (actions.empty()) {
+    it->second.false_starts = 0;
+    it->second.callers.clear();
+    const rules::ActorTable::Actor* known = table_.Get(actor);
+    if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
+    table_.WorkerDied(actor, failure, &actions);
+  }
   Perform(actions);
   Tidy(actor);
 }

@@ -29,8 +29,8 @@ class Actors {
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
 
-  // Of a worker with an actor; its lease is ended here.
-  void WorkerDied(Worker& worker, const Failure& failure);
+  // Of a worker with an actor; its lease is ended here. `begun`: its constructor, at least.
+  void WorkerDied(Worker& worker, const Failure& failure, bool begun);
   void ProcessDied(ProcessId process);
   // Ends the job's actors. Their workers are the caller's to end: idle ones may flush what they printed.
   void JobEnded(const Id& job, bool detached_too);
@@ -57,6 +57,7 @@ class Actors {
     std::vector<std::uint32_t> gpus;
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
+    int false_starts = 0;                 // in a row
     std::set<ProcessId> watchers;         // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
   };

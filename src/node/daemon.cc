@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "shm/arena.h"
@@ -279,10 +280,16 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
+  rouse_ = true;  // it may have died while it rang for somebody
 }
 
 void Daemon::EndRound() {
   bool again = false;
+  if (std::exchange(rouse_, false)) {
+    for (const auto& [serial, peer] : peers_.all()) {
+      if (peer->process != kNoProcess) area_.RouseDeaf(peer->process);
+    }
+  }
   if (directory_.HasLettingGo()) {
     directory_.BeginLettingGo();
     loop_->Drain();

@@ -170,6 +170,7 @@ class Daemon {
   base::Fd listener_;
   base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out
   bool ending_ = false;
+  bool rouse_ = false;              // a process has died in this round
   std::uint64_t private_peer_ = 0;  // its serial
   std::uint64_t finished_ = 0;      // tasks of processes that are gone
   std::string fenced_;

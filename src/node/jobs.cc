@@ -94,7 +94,7 @@ void Daemon::WorkerDied(Worker& worker, const Failure& failure) {
   if (worker.actor.empty()) {
     leases_.WorkerDied(worker, failure, current);
   } else {
-    actors_.WorkerDied(worker, failure);
+    actors_.WorkerDied(worker, failure, current != 0);
   }
   CheckJob(worker.job);
 }

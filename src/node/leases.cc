@@ -93,7 +93,7 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
   }
   it->second.unblocking.emplace_back(peer.process, call);
   LeaseActions actions;
-  queue_.Unblock(it->first, base::NowMicros(), &actions);
+  queue_.Unblock(it->first, message.late, base::NowMicros(), &actions);
   Perform(actions);
 }
 
@@ -333,7 +333,7 @@ void Leases::Revoke(std::uint64_t lease) {
 void Leases::RingToReturn(const Worker& worker) {
   shm::Doorbell& bell = area_.bell(worker.process());
   bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
-  bell.Ring();
+  bell.Rouse();
 }
 
 void Leases::Remind(std::int64_t after_us) {

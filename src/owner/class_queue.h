@@ -87,6 +87,7 @@ struct ClassQueue {
   std::uint32_t requests = 0;    // leases asked for and not granted
   std::uint32_t most_lanes = 1;  // more would find no CPU
   Failure refused;               // the daemon said it can never run these
+  std::int64_t refused_us = 0;   // when one more worker was last refused to those that serve it; 0: never
 
   // Displaced: a worker has it and its slot was used again.
   struct Away {

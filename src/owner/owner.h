@@ -50,6 +50,7 @@ struct Caller {
   const Resources* need = nullptr;  // of the running task; nullptr in a driver
   std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
+  std::int64_t polls_since_us = 0;  // waits too short to sleep, since then; 0: none
 };
 Caller& ThisCaller();
 
@@ -122,8 +123,10 @@ class Owner {
   // ---- waiting (wait.cc) ----
   // Asks the daemon for those that other processes own.
   void Subscribe(std::span<Entry* const> entries);
-  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place.
-  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place, which takes as
+  // long as it takes: so if there is a deadline, only if the caller `comes_again` (one long wait, cut into slices).
+  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                 bool comes_again = false);
   void Pump();
 
   // ---- failures (failures.cc) ----
@@ -207,6 +210,7 @@ class Owner {
   bool PushToRing(ClassQueue& queue, Entry* entry);
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
+  [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
@@ -273,7 +277,10 @@ class Owner {
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
-  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  void Follow(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, std::int64_t wait_us);
+  void PassOnLead(bool* leads);  // with wait_mutex_ held
+  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine, bool in_place);
+  static bool PolledForLong(std::int64_t now_us);
 
   Setup setup_;
   EntryTable& table_;
@@ -308,14 +315,19 @@ class Owner {
   std::uint64_t completed_ = 0;
   Failure lost_;  // the daemon is gone: why
 
-  // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
+  // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
+  // each on their own, and are woken when what they wait for is there, or to lead.
+  struct Follower {
+    const std::function<bool()>& done;  // called by others, too, with wait_mutex_ held
+    std::condition_variable wake;
+  };
   std::mutex wait_mutex_;
-  std::condition_variable changed_;
   bool leader_ = false;
-  std::atomic<std::uint32_t> followers_{0};
-  std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
-  shm::WakePace woke_;                    // of workers
-  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
+  std::vector<Follower*> followers_;
+  std::atomic<std::uint32_t> following_{0};  // followers_.size(), for a look without the mutex
+  std::atomic<std::uint64_t> pumped_{0};     // times somebody looked
+  shm::WakePace woke_;                       // of workers
+  std::atomic<bool> woke_here_{false};       // a worker was woken that last ran on this core
 
   std::mutex far_mutex_;  // guards the next two while they are made
   std::shared_ptr<wire::Secrets> secrets_;

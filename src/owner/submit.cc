@@ -20,6 +20,8 @@ constexpr std::uint32_t kLookEvery = 16;
 constexpr std::int64_t kStallUs = 20;
 // … and for so long, the workers we have are stuck in long tasks.
 constexpr std::int64_t kStuckUs = 10000;
+// Until one more worker is asked for after the daemon could not start one.
+constexpr std::int64_t kRefusedUs = 100'000;
 
 std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> arguments) {
   std::uint64_t hash = header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module;
@@ -396,9 +398,15 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     Wake(*asleep);
     return;
   }
-  if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue, false);
+  if (lanes < queue.most_lanes && MayAsk(queue)) RequestLease(queue, false);
   // All are at it, and for a while: each look costs a cache line that they write.
   if (waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
+}
+
+// A queue that is served can do without one more worker, if there is none to be had just now.
+bool Owner::MayAsk(const ClassQueue& queue) {
+  if (queue.requests > 0) return false;
+  return queue.lanes.empty() || queue.refused_us == 0 || base::NowMicros() - queue.refused_us >= kRefusedUs;
 }
 
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {
@@ -495,7 +503,7 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   }
   const bool stalled = !queue.lanes.empty() && now_us - queue.head_since_us >= kStuckUs;
   if (queue.requests == 0) {
-    RequestLease(queue, stalled);
+    if (MayAsk(queue)) RequestLease(queue, stalled);
   } else if (stalled && !queue.asked_stalled) {
     CancelRequests(queue);  // the new one says how things are; the old one comes back as LeaseEnded
     RequestLease(queue, true);

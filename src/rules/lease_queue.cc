@@ -177,15 +177,16 @@ bool LeaseQueue::Block(std::uint64_t lease, std::int64_t now_us, LeaseActions* a
   return true;
 }
 
-bool LeaseQueue::Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+bool LeaseQueue::Unblock(std::uint64_t lease, bool late, std::int64_t now_us, LeaseActions* actions) {
   const auto it = leases_.find(lease);
   if (it == leases_.end()) return false;
   if (!it->second.blocked) {
     actions->emplace_back(Resume{lease});
-  } else if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
-    resuming_.push_back(lease);
-    Settle(now_us, actions);
+    return true;
   }
+  it->second.late |= late;
+  if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) resuming_.push_back(lease);
+  Settle(now_us, actions);
   return true;
 }
 
@@ -288,12 +289,12 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     Lease& lease = leases_.at(number);
     Resources back = Only(lease.want.need, /*gpus=*/false);
     if (!available->Fits(back)) {
-      if (loose_.Fits(back)) {
+      if (!lease.late && loose_.Fits(back)) {
         available->HoldBack(back);
         still.push_back(number);
         continue;
       }
-      // Actors have it, for as long as they like: see the top of the header.
+      // Actors have it, for as long as they like, or its time is up: see the top of the header.
       const Resources asked = back;
       for (const auto& [name, amount] : asked.amounts()) {
         back.Set(name, std::min(amount, available->amounts.Get(name)));
@@ -302,6 +303,7 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     available->Take(back, {});
     Detach(lease);
     lease.blocked = false;
+    lease.late = false;
     lease.held.Add(back);
     Attach(lease);
     actions->emplace_back(Resume{number});

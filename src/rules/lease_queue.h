@@ -25,8 +25,9 @@
 //
 // Blocked leases keep their GPUs (memory is on the device) and give back all else. A task that wakes up when actors
 // have taken so much that its need cannot come back as long as they live resumes with what is free, perhaps
-// nothing: it may be the one who would end the actor, and to wait would be a deadlock. This is the only way for a task
-// to run with less than it asked for; the sums stay exact.
+// nothing: it may be the one who would end the actor, and to wait would be a deadlock. So does one whose time is up
+// (Get with a timeout): it may be about to cancel the very task that has its CPU. These are the only ways for a task to
+// run with less than it asked for; the sums stay exact.
 #pragma once
 
 #include <compare>
@@ -94,7 +95,8 @@ class LeaseQueue {
     std::int64_t granted_us = 0;
     bool blocked = false;  // sleeps in Get, or waits to resume
     bool revoked = false;
-    Resources held;  // accounted to it now; less than want.need while blocked
+    bool late = false;  // wants to resume now, with what there is
+    Resources held;     // accounted to it now; less than want.need while blocked
     std::vector<std::uint32_t> gpus;
   };
 
@@ -118,8 +120,9 @@ class LeaseQueue {
   void OwnerDied(ProcessId owner, std::int64_t now_us, LeaseActions* actions);
   // Gives back all but GPUs. Again while blocked: nothing happens.
   bool Block(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
-  // Wants it back; Resume says when (at once if it was not blocked). False, and no Resume, if there is no such lease.
-  bool Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
+  // Wants it back; Resume says when (at once if it was not blocked). `late`: at once, with what is free and not held
+  // back for those who woke up before. False, and no Resume, if there is no such lease.
+  bool Unblock(std::uint64_t lease, bool late, std::int64_t now_us, LeaseActions* actions);
 
   // Decides revocations; the only method that does. Call it at the end of a round of the loop in which something
   // happened, and when NextTick comes. `idle` says whether a lease's worker found its queue empty and sleeps or spins;

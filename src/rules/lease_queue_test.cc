@@ -44,9 +44,9 @@ struct Desk {
   }
   void Block(ProcessId owner, std::uint64_t request) { ASSERT_TRUE(queue.Block(Lease(owner, request), now, &actions)); }
   // True if it may go on at once.
-  bool Unblock(ProcessId owner, std::uint64_t request) {
+  bool Unblock(ProcessId owner, std::uint64_t request, bool late = false) {
     actions.clear();
-    EXPECT_TRUE(queue.Unblock(Lease(owner, request), now, &actions));
+    EXPECT_TRUE(queue.Unblock(Lease(owner, request), late, now, &actions));
     return Resumed(owner, request);
   }
   bool Resumed(ProcessId owner, std::uint64_t request) const {
@@ -101,7 +101,7 @@ TEST(LeaseQueue, EventsOfUnknownLeasesAreIgnored) {
   EXPECT_FALSE(desk.queue.Return(7, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Lost(7, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Block(7, 0, &desk.actions));
-  EXPECT_FALSE(desk.queue.Unblock(7, 0, &desk.actions));
+  EXPECT_FALSE(desk.queue.Unblock(7, false, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Cancel({1, 1}, 0, &desk.actions));
   EXPECT_TRUE(desk.actions.empty());
 }
@@ -310,6 +310,24 @@ TEST(LeaseQueue, ATaskWhoseCpuWentToAnActorResumesRatherThanHang) {
   EXPECT_EQ(desk.queue.free(), Cpus(1));
 }
 
+TEST(LeaseQueue, ATaskWhoseTimeIsUpResumesAtOnceWithWhatIsFree) {
+  Desk desk(Cpus(2));
+  desk.Ask(1, 1, Cpus(2));
+  desk.Block(1, 1);
+  desk.Ask(2, 1, Cpus(1));
+  EXPECT_FALSE(desk.Unblock(1, 1));
+  EXPECT_TRUE(desk.Unblock(1, 1, /*late=*/true)) << "though it waits already";
+  EXPECT_EQ(desk.queue.Find(desk.Lease(1, 1))->held, Cpus(1));
+  EXPECT_EQ(desk.queue.free(), Resources());
+  // That was for once.
+  desk.Block(1, 1);
+  EXPECT_FALSE(desk.Unblock(1, 1));
+  desk.actions.clear();
+  desk.Return(2, 1);
+  EXPECT_TRUE(desk.Resumed(1, 1));
+  EXPECT_EQ(desk.queue.Find(desk.Lease(1, 1))->held, Cpus(2));
+}
+
 TEST(LeaseQueue, ATaskThatDiesWhileItWaitsToResumeIsForgotten) {
   Desk desk(Cpus(1));
   desk.Ask(1, 1, Cpus(1));
@@ -510,7 +528,7 @@ class Chaos {
     } else if (dice < 80) {
       if (const auto lease = AnyLease()) {
         const bool blocked = queue_.Find(lease)->blocked;
-        queue_.Unblock(lease, now_, &actions);
+        queue_.Unblock(lease, Below(3) == 0, now_, &actions);
         if (blocked && std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
           resuming_.push_back(lease);
         } else if (!blocked) {

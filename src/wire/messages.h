@@ -229,10 +229,12 @@ struct Blocked {
   static constexpr Kind kKind = Kind::kBlocked;
   std::uint64_t lease = 0;  // 0: the actor of this worker
 };
-// W -> N, a call answered by Done when the CPUs are the task's again. Goes before new requests.
+// W -> N, a call answered by Done when the CPUs are the task's again. Goes before new requests. `late`: its timeout has
+// come, so it is answered at once, and the task goes on with what is free.
 struct Unblock {
   static constexpr Kind kKind = Kind::kUnblock;
   std::uint64_t lease = 0;
+  bool late = false;
 };
 // P -> N: kill this worker if it still serves a lease of mine (or is an actor's worker): a cancel by
 // force or a task's timeout. With `stack` it gets SIGQUIT first and 200 ms to print its stack.

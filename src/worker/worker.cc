@@ -80,7 +80,7 @@ void Worker::Deliver(wire::Frame& frame) {
       mail_.push_back(std::move(frame));
       if (bell_ != nullptr) {
         bell_->flags.fetch_or(shm::Doorbell::kMail, std::memory_order_seq_cst);
-        bell_->Ring();
+        bell_->Rouse();
       }
       return;
     }
@@ -234,6 +234,7 @@ void Worker::StartActor(wire::Frame& frame) {
   spec.assign((message->spec.size() + 7) / 8, 0);
   std::memcpy(spec.data(), message->spec.data(), message->spec.size());
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+  bell_->current.store(shm::Doorbell::kConstructing, std::memory_order_release);
   Failure failure;
   {
     Execution execution(*owner_, nullptr, actor_.get());
@@ -327,8 +328,6 @@ bool Worker::ServeOnce() {
     if (++served.claims % kPaceClaims == 0) {
       const std::int64_t now = base::NowMicros();
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
-    }
-    if (concurrency_ == 1) {
     }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
