@@ -173,12 +173,12 @@ void Groups::Carry(rules::GroupTable::Out&& out, std::function<void(const Status
                  wire::EncodeFrame(wire::ReleaseBundle{release->group, release->attempt, release->bundle}));
     }
   }
-  struct Batch {
+  struct Pending {
     std::size_t left = 0;
     Status worst;
     std::function<void(const Status&)> done;
   };
-  auto batch = std::make_shared<Batch>();
+  auto batch = std::make_shared<Pending>();
   batch->left = out.changed.size();
   batch->done = std::move(done);
   if (out.changed.empty() && batch->done) batch->done({});
