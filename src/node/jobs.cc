@@ -14,7 +14,7 @@ extern char** environ;
 namespace manta::node {
 namespace {
 
-constexpr std::int64_t kFlushUs = 50'000;      // for idle workers to flush and leave
+constexpr std::int64_t kFlushUs = 500'000;     // for idle workers to flush and leave, however busy the machine is
 constexpr std::int64_t kGiveUpUs = 2'000'000;  // for killed ones to be reported
 constexpr std::int64_t kLastWordsUs = 200'000;
 
