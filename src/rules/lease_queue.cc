@@ -40,6 +40,7 @@ std::optional<std::vector<std::uint32_t>> LeaseQueue::Pool::PickGpus(const Resou
     const auto it = devices.find(name);
     if (it == devices.end()) return std::nullopt;
     if (amount == 0) gpus = it->second;
+    gpus.resize(std::min(gpus.size(), it->second.size()));  // what is not counted is not there
     for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i] = std::min(gpus[i], it->second[i]);
     amount = asked;
   }
