@@ -39,10 +39,9 @@ std::optional<std::vector<std::uint32_t>> LeaseQueue::Pool::PickGpus(const Resou
     if (!Is(name, kGpu)) continue;
     const auto it = devices.find(name);
     if (it == devices.end()) return std::nullopt;
-    const std::vector<std::int64_t>& here = it->second;  // a bundle's ends with its last device
-    if (amount == 0) gpus = here;
-    if (gpus.size() > here.size()) gpus.resize(here.size());
-    for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i] = std::min(gpus[i], here[i]);
+    if (amount == 0) gpus = it->second;
+    gpus.resize(std::min(gpus.size(), it->second.size()));  // what is not counted is not there
+    for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i] = std::min(gpus[i], it->second[i]);
     amount = asked;
   }
   if (amount == 0) return picked;

@@ -65,8 +65,9 @@ TEST(Strategy, ResourcesOfBundlesAreTheirOwn) {
   EXPECT_FALSE(pool.Covers(InBundle(cpus, group, 0)));
   EXPECT_FALSE(pool.Covers(InBundle(cpus, Id{2, 2}, 1)));
   EXPECT_TRUE(Plain(pool).empty());
-  for (const auto& [name, amount] : InBundle(cpus, group, 1).amounts()) EXPECT_TRUE(IsBundled(name));
-  EXPECT_EQ(BaseName(InBundle(cpus, group, -1).amounts().begin()->first), "CPU");
+  const Resources taken = InBundle(cpus, group, 1);
+  for (const auto& [name, amount] : taken.amounts()) EXPECT_TRUE(IsBundled(name));
+  EXPECT_EQ(BaseName(taken.amounts().begin()->first), "CPU");
 }
 
 }  // namespace
