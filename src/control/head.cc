@@ -37,7 +37,7 @@ Result<wire::NodeFacts> Decoded(const std::string& text) {
 
 }  // namespace
 
-Head::Head(base::Loop& loop, Tables& tables) : loop_(loop), tables_(tables), scheduler_(1) {}
+Head::Head(base::Loop& loop, Tables& tables) : loop_(loop), tables_(tables), scheduler_(1), names_(tables) {}
 
 Head::~Head() {
   *alive_ = false;
@@ -75,7 +75,12 @@ void Head::Open(std::function<void(const Status&)> done) {
       membership_.Tick(base::NowMicros(), &actions);
       Perform(actions);
     });
-    done({});
+    names_.Open(
+        [this](NodeNumber node) {
+          const auto it = nodes_.find(node);
+          return it != nodes_.end() && it->second.lives();
+        },
+        done);
   };
   // Pages, gathered.
   auto all = std::make_shared<Page>();
@@ -257,6 +262,11 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
     return Farewell(peer, farewell.value().why);
   }
+  if (names_.OnFrame(peer.number, frame, [this, alive = alive_, serial = peer.serial](std::string answer) {
+        if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
+      })) {
+    return;
+  }
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
 }
 
@@ -375,6 +385,7 @@ void Head::Died(NodeNumber number, const std::string& why) {
   std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
                facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
+  names_.NodeGone(number);
   Save(facts, nullptr);
   if (Peer* peer = PeerOf(number); peer != nullptr) {
     serials_.erase(number);
