@@ -115,7 +115,7 @@ void Cluster::OnLost(const Status& why) {
   sent_.clear();
   loop_.Cancel(std::exchange(beat_timer_, 0));
   loop_.Cancel(std::exchange(soon_, 0));
-  for (const auto& [call, done] : std::exchange(placing_, {})) {
+  for (const auto& [call, done] : std::exchange(asking_, {})) {
     done(Status(Code::kUnavailable, "the connection to the cluster's head was lost"));
   }
   if (leaving_) return;
@@ -165,13 +165,6 @@ void Cluster::OnFrame(wire::Frame& frame) {
       const Result<wire::ClusterView> view = frame.As<wire::ClusterView>();
       return view.ok() ? OnView(view.value()) : bad(view.status());
     }
-    case wire::ClusterKind::kPlaced: {
-      const auto it = placing_.find(frame.call);
-      if (it == placing_.end()) return;
-      const OnPlaced done = std::move(it->second);
-      placing_.erase(it);
-      return done(frame.BodyAs<std::vector<rules::Placement>>());
-    }
     case wire::ClusterKind::kProbe:
       return Beat();
     case wire::ClusterKind::kDrain:
@@ -182,6 +175,11 @@ void Cluster::OnFrame(wire::Frame& frame) {
     }
     default:
       break;
+  }
+  if (const auto it = asking_.find(frame.call); it != asking_.end() && frame.kind != wire::Kind::kFailed) {
+    const OnAnswer done = std::move(it->second);
+    asking_.erase(it);
+    return done(&frame);
   }
   if (frame.kind != wire::Kind::kFailed) {
     return bad(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " of the head makes no sense")));
@@ -195,10 +193,10 @@ void Cluster::OnFrame(wire::Frame& frame) {
     leaving_ = true;
     return;
   }
-  const auto it = placing_.find(frame.call);
-  if (it == placing_.end()) return;
-  const OnPlaced done = std::move(it->second);
-  placing_.erase(it);
+  const auto it = asking_.find(frame.call);
+  if (it == asking_.end()) return;
+  const OnAnswer done = std::move(it->second);
+  asking_.erase(it);
   done(why);
 }
 
@@ -296,7 +294,7 @@ void Cluster::Farewell(const std::string& why) {
 
 // ---- questions ----
 
-void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
+void Cluster::AskEncoded(const std::function<std::string(std::uint64_t)>& encode, OnAnswer done) {
   if (!welcomed_) {
     loop_.After(0, [done = std::move(done)] {
       done(Status(Code::kUnavailable, "the cluster's head is out of reach just now"));
@@ -304,8 +302,16 @@ void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
     return;
   }
   const std::uint64_t call = next_call_++;
-  placing_[call] = std::move(done);
-  connection_->SendEncoded(wire::EncodeFrameOf(wire::kPlace, request, call));
+  asking_[call] = std::move(done);
+  connection_->SendEncoded(encode(call));
+}
+
+void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
+  AskEncoded([&](std::uint64_t call) { return wire::EncodeFrameOf(wire::kPlace, request, call); },
+             [done = std::move(done)](Result<wire::Frame*> answer) {
+               if (!answer.ok()) return done(answer.status());
+               done((*answer)->BodyAs<std::vector<rules::Placement>>());
+             });
 }
 
 void Cluster::Withdraw(std::uint64_t ticket) {

@@ -69,6 +69,21 @@ class Cluster {
   // kUnavailable: the head is out of reach just now.
   void Place(const rules::PlaceRequest& request, OnPlaced done);
   void Withdraw(std::uint64_t ticket);
+  // Any other question. kUnavailable as above, also when the answer was lost.
+  template <typename Answer, typename M>
+  void Ask(const M& message, std::function<void(Result<Answer>)> done) {
+    AskEncoded([&](std::uint64_t call) { return wire::EncodeFrame(message, call); },
+               [done = std::move(done)](Result<wire::Frame*> answer) {
+                 if (!answer.ok()) return done(answer.status());
+                 done((*answer)->template As<Answer>());
+               });
+  }
+  // False: it is out of reach just now.
+  template <typename M>
+  bool Tell(const M& message) {
+    if (welcomed_) connection_->Send(message);
+    return welcomed_;
+  }
   // The load has changed a lot: a heartbeat soon.
   void LoadChanged();
 
@@ -104,6 +119,8 @@ class Cluster {
   void Beat();
   void CheckLease();
   void Fenced(bool stop, const std::string& why);
+  using OnAnswer = std::function<void(Result<wire::Frame*>)>;
+  void AskEncoded(const std::function<std::string(std::uint64_t)>& encode, OnAnswer done);
 
   base::Loop& loop_;
   const ClusterConfig config_;
@@ -131,7 +148,7 @@ class Cluster {
   std::uint64_t sequence_ = 1;                               // 1 is the head's own, at the registration
   std::deque<std::pair<std::uint64_t, std::int64_t>> sent_;  // heartbeats without an answer, and when
   std::uint64_t next_call_ = 2;                              // 1 is the Hello's
-  std::unordered_map<std::uint64_t, OnPlaced> placing_;
+  std::unordered_map<std::uint64_t, OnAnswer> asking_;
 };
 
 }  // namespace manta::node

@@ -191,7 +191,7 @@ void Daemon::Hello(Peer& peer, wire::Frame& frame) {
   }
   wire::Welcome welcome;
   welcome.process = peer.process;
-  FillWelcome(&welcome);
+  FillWelcome(peer, &welcome);
   peer.connection->Send(welcome, frame.call, {area_.fd()});
   if (peer.worker != nullptr) pool_.Started(*peer.worker);
   if (peer.role == wire::Role::kDriver) pool_.Prestart(peer.job, std::min(Cpus(config_.total), kPrestart));
@@ -274,6 +274,7 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   leases_.OwnerDied(process);
   if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
+  if (far_actors_ != nullptr) far_actors_->ProcessDied(process);
   directory_.ProcessDied(process, who);
   keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });

@@ -69,11 +69,22 @@ class FarLeases {
   void KillWorker(ProcessId owner, const wire::KillWorker& message);
   // Tells everybody who runs something for the job.
   void JobEnded(const Id& job);
+  // What `for_node` needs to know to run the job.
+  void WhenDescribed(const Id& job, NodeNumber for_node, const Programs::OnFacts& done);
+  // `node` runs something for the job, or for the owner: it hears of their ends.
+  void JobRunsOn(const Id& job, NodeNumber node) { job_nodes_[job].insert(node); }
+  void OwnerUses(ProcessId owner, NodeNumber node) { asked_nodes_[owner].insert(node); }
 
   // ---- owners of other nodes ----
 
   // kNoProcess: unknown.
   [[nodiscard]] ProcessId StandInOf(ProcessId owner) const;
+  // The same, made if need be; kNoProcess: the node is full.
+  ProcessId NeedStandIn(ProcessId owner);
+  // When the job's program is here (kNotFound: ask elsewhere), or could not be had. Not at all, if the job ends before.
+  void WhenJobIsHere(const wire::JobFacts& facts, std::function<void(const Status&)> done);
+  // For the next heartbeat.
+  void Arrived(std::uint64_t ticket) { arrived_.push_back(ticket); }
 
   // ---- the node's load ----
 
@@ -115,6 +126,7 @@ class FarLeases {
   };
   struct Coming {  // a job whose program is on its way
     std::vector<std::pair<NodeNumber, wire::FarLease>> waiting;
+    std::vector<std::function<void(const Status&)>> others;
   };
   struct Waiting {  // tasks of one queue
     std::size_t index = 0;
@@ -123,7 +135,6 @@ class FarLeases {
   };
 
   // up
-  void WhenDescribed(const Id& job, NodeNumber for_node, const Programs::OnFacts& done);
   [[nodiscard]] bool GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index);
   void Place(const Key& key);
   void ArmLook();
@@ -141,6 +152,7 @@ class FarLeases {
   // down
   void Register();
   void RegisterAnswers();
+  Coming& Expect(const wire::JobFacts& facts);
   void ProgramCame(const Id& job, const wire::JobFacts& facts, Result<base::Fd> executable);
   void OnFarLease(NodeNumber from, const wire::FarLease& message);
   void Accept(NodeNumber from, const wire::FarLease& message);

@@ -77,6 +77,7 @@ class Leases {
   [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
   Status AddActor(const Id& actor, const Resources& need);
   void CancelActor(const Id& actor);  // while it waits
+  [[nodiscard]] bool ActorWaits(const Id& actor) const { return actor_keys_.contains(actor); }
   void EndActor(std::uint64_t lease);
 
   // What it asked for is forgotten; who serves it is asked to return.
