@@ -1,4 +1,7 @@
 // Actors in clusters of several nodes: where they run, who calls them, how they end, and their names.
+#include <sys/socket.h>
+
+#include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -433,6 +436,39 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeWithoutRestartsIsDeadAndTheReasonIsTol
               HasSubstr("gold"))
       << "it would restart, but no node is left that could hold it";
   never.Give();
+}
+
+// Breaks this process's connections to workers of other nodes; its own daemon is reached by a Unix socket.
+int BreakConnections() {
+  int broken = 0;
+  for (const auto& item : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(item.path().filename().c_str());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family != AF_INET) continue;
+    if (shutdown(fd, SHUT_RDWR) == 0) ++broken;
+  }
+  return broken;
+}
+
+TEST_F(ClusterActors, ALostConnectionLosesWhatWasSentAndTheActorKeepsItsState) {
+  StartTwo();
+  const Sign go;
+  const Sign second;
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
+  auto patient = Actor<Counter>().SetResource("gold", 1).SetMaxCallRetries(1).Remote(20);
+  EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 11);
+  EXPECT_EQ(patient.Task(&Counter::Add).Remote(1).Get(20s), 21);
+  Ref<int> lost = counter.Task(&Counter::Wait).Remote(go.path());
+  Ref<int> again = patient.Task(&Counter::Wait).Remote(second.path());
+  EXPECT_THROW(lost.Get(100ms), TimeoutError);
+  EXPECT_EQ(BreakConnections(), 2);
+  go.Give();
+  second.Give();
+  EXPECT_THAT(MessageOf<WorkerCrashedError>([&] { lost.Get(20s); }), HasSubstr("connection"));
+  EXPECT_EQ(again.Get(20s), 21) << "made again";
+  EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 12);
+  EXPECT_EQ(patient.Task(&Counter::Add).Remote(1).Get(20s), 22);
 }
 
 // ---- names, namespaces, drivers ----
