@@ -130,7 +130,7 @@ class Daemon {
   void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
   void AddDetachedJob(const Id& id, const wire::JobFacts& creators, base::Fd executable);
   static Program ProgramOf(const wire::JobFacts& facts, base::Fd executable);
-  void EndFarJob(const Id& id);
+  bool EndFarJob(const Id& id);
   void SendLines(const Id& job, std::vector<wire::LogLine> lines);
   [[nodiscard]] bool ReadyForLines(const Id& job) const;
   void FillWelcome(const Peer& peer, wire::Welcome* welcome) const;
