@@ -15,6 +15,7 @@
 #include "node/directory.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
 #include "wire/cluster_messages.h"
@@ -57,21 +58,28 @@ class Actors {
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
 
-  // Of a worker with an actor; its lease is ended here. `current`: the call that it was in.
+  // Of a worker with an actor; its lease is ended here. `current`: the call that it was in, kConstructing, or 0.
   void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
   void ProcessDied(ProcessId process);
   // Ends the job's actors. Their workers are the caller's to end: idle ones may flush what they printed.
   void JobEnded(const Id& job, bool detached_too);
+  // Where actors of placement groups wait, and who knows what this node is.
+  void UsePlacer(Placer& placer) { placer_ = &placer; }
+
   // Nobody has a handle any more. False: this is no actor.
   bool HandlesGone(const Id& actor);
 
   // ---- in a cluster ----
 
   void SetNode(NodeNumber self) { self_ = self; }
-  // `granted` gets leases of actors that are at home elsewhere.
-  void Join(ActorsElsewhere& elsewhere, Leases::OnActorGranted granted) {
+  // What becomes of leases of actors that are at home elsewhere.
+  struct GuestEvents {
+    Leases::OnActorGranted granted;
+    Leases::OnActorEvicted evicted;
+  };
+  void Join(ActorsElsewhere& elsewhere, GuestEvents guests) {
     elsewhere_ = &elsewhere;
-    guest_granted_ = std::move(granted);
+    guest_events_ = std::move(guests);
   }
   // As Create, for a creator anywhere, which is held by the caller. The name is the head's to give: none is checked.
   Result<Id> Make(const wire::CreateActor& message, ProcessId creator, const Id& job);
@@ -124,11 +132,17 @@ class Actors {
     std::uint64_t died_in = 0;            // the call, …
     bool exact = true;                    // … if that is known
     std::set<NodeNumber> nodes;           // with processes that attached
+    int false_starts = 0;                 // in a row
     std::set<ProcessId> watchers;         // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
   };
 
   void Perform(const rules::ActorActions& actions);
+  void RequestLease(const Id& actor);
+  void GiveUp(const Id& actor, const Failure& why);
+  // Its bundle is taken away.
+  void Evict(const Id& actor, const Failure& why);
+  [[nodiscard]] Status CheckHere(const Strategy& strategy, const std::string& who) const;
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
   void Place(const Id& actor, Worker* worker, const Status& why);
   void Introduce(const Id& actor, const Record& record, ProcessId caller, const Caller& at);
@@ -147,10 +161,11 @@ class Actors {
   Directory& directory_;
   rules::ActorTable table_;
   std::unordered_map<Id, Record> records_;
+  Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
   NodeNumber self_ = 0;
   ActorsElsewhere* elsewhere_ = nullptr;  // this is the only node
-  Leases::OnActorGranted guest_granted_;
+  GuestEvents guest_events_;
 };
 
 }  // namespace manta::node

@@ -115,8 +115,11 @@ void Cluster::OnLost(const Status& why) {
   sent_.clear();
   loop_.Cancel(std::exchange(beat_timer_, 0));
   loop_.Cancel(std::exchange(soon_, 0));
-  for (const auto& [call, done] : std::exchange(asking_, {})) {
+  for (const auto& [call, done] : std::exchange(placing_, {})) {
     done(Status(Code::kUnavailable, "the connection to the cluster's head was lost"));
+  }
+  for (const auto& [call, done] : std::exchange(asking_, {})) {
+    done(Status(Code::kUnavailable, "the connection to the cluster's head was lost; try again"));
   }
   if (leaving_) return;
   if (was) {
@@ -147,6 +150,7 @@ void Cluster::ConnectAgain(const Status& why) {
 
 void Cluster::OnFrame(wire::Frame& frame) {
   const auto bad = [this](const Status& why) { connection_->Close(why); };
+  if (frame.call != 0 && Answer(frame)) return;
   switch (static_cast<wire::ClusterKind>(frame.kind)) {
     case wire::ClusterKind::kNodeWelcome: {
       const Result<wire::NodeWelcome> welcome = frame.As<wire::NodeWelcome>();
@@ -165,6 +169,13 @@ void Cluster::OnFrame(wire::Frame& frame) {
       const Result<wire::ClusterView> view = frame.As<wire::ClusterView>();
       return view.ok() ? OnView(view.value()) : bad(view.status());
     }
+    case wire::ClusterKind::kPlaced: {
+      const auto it = placing_.find(frame.call);
+      if (it == placing_.end()) return;
+      const OnPlaced done = std::move(it->second);
+      placing_.erase(it);
+      return done(frame.BodyAs<std::vector<rules::Placement>>());
+    }
     case wire::ClusterKind::kProbe:
       return Beat();
     case wire::ClusterKind::kDrain:
@@ -176,11 +187,7 @@ void Cluster::OnFrame(wire::Frame& frame) {
     default:
       break;
   }
-  if (const auto it = asking_.find(frame.call); it != asking_.end() && frame.kind != wire::Kind::kFailed) {
-    const OnAnswer done = std::move(it->second);
-    asking_.erase(it);
-    return done(&frame);
-  }
+  if (events_.groups && events_.groups(frame)) return;
   if (frame.kind != wire::Kind::kFailed) {
     return bad(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " of the head makes no sense")));
   }
@@ -193,10 +200,10 @@ void Cluster::OnFrame(wire::Frame& frame) {
     leaving_ = true;
     return;
   }
-  const auto it = asking_.find(frame.call);
-  if (it == asking_.end()) return;
-  const OnAnswer done = std::move(it->second);
-  asking_.erase(it);
+  const auto it = placing_.find(frame.call);
+  if (it == placing_.end()) return;
+  const OnPlaced done = std::move(it->second);
+  placing_.erase(it);
   done(why);
 }
 
@@ -294,7 +301,7 @@ void Cluster::Farewell(const std::string& why) {
 
 // ---- questions ----
 
-void Cluster::AskEncoded(const std::function<std::string(std::uint64_t)>& encode, OnAnswer done) {
+void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
   if (!welcomed_) {
     loop_.After(0, [done = std::move(done)] {
       done(Status(Code::kUnavailable, "the cluster's head is out of reach just now"));
@@ -302,20 +309,37 @@ void Cluster::AskEncoded(const std::function<std::string(std::uint64_t)>& encode
     return;
   }
   const std::uint64_t call = next_call_++;
-  asking_[call] = std::move(done);
-  connection_->SendEncoded(encode(call));
+  placing_[call] = std::move(done);
+  connection_->SendEncoded(wire::EncodeFrameOf(wire::kPlace, request, call));
 }
 
-void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
-  AskEncoded([&](std::uint64_t call) { return wire::EncodeFrameOf(wire::kPlace, request, call); },
-             [done = std::move(done)](Result<wire::Frame*> answer) {
-               if (!answer.ok()) return done(answer.status());
-               done((*answer)->BodyAs<std::vector<rules::Placement>>());
-             });
+void Cluster::AskFrame(std::string frame, std::uint64_t call, OnAnswer done) {
+  if (!welcomed_) {
+    loop_.After(0, [done = std::move(done)] {
+      done(Status(Code::kUnavailable, "the cluster's head is out of reach just now; try again"));
+    });
+    return;
+  }
+  asking_[call] = std::move(done);
+  connection_->SendEncoded(std::move(frame));
+}
+
+bool Cluster::Answer(wire::Frame& frame) {
+  const auto it = asking_.find(frame.call);
+  if (it == asking_.end()) return false;
+  const OnAnswer done = std::move(it->second);
+  asking_.erase(it);
+  if (frame.kind != wire::Kind::kFailed) {
+    done(&frame);
+    return true;
+  }
+  const Result<wire::Failed> failed = frame.As<wire::Failed>();
+  done(failed.ok() ? Status(failed.value().failure.code, failed.value().failure.message) : failed.status());
+  return true;
 }
 
 void Cluster::Withdraw(std::uint64_t ticket) {
-  if (welcomed_) connection_->Send(wire::Withdraw{ticket});
+  if (welcomed_ && ticket != 0) connection_->Send(wire::Withdraw{ticket});
 }
 
 const wire::NodeFacts* Cluster::Find(NodeNumber node) const {

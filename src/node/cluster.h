@@ -50,6 +50,8 @@ class Cluster {
     std::function<void(const wire::NodeFacts& node)> changed;
     std::function<void(bool stop, const std::string& why)> fenced;
     std::function<void()> drain;
+    // About placement groups; false: it makes no sense.
+    std::function<bool(const wire::Frame& frame)> groups;
   };
   using OnPlaced = std::function<void(Result<std::vector<rules::Placement>>)>;
 
@@ -69,16 +71,16 @@ class Cluster {
   // kUnavailable: the head is out of reach just now.
   void Place(const rules::PlaceRequest& request, OnPlaced done);
   void Withdraw(std::uint64_t ticket);
-  // Any other question. kUnavailable as above, also when the answer was lost.
-  template <typename Answer, typename M>
-  void Ask(const M& message, std::function<void(Result<Answer>)> done) {
-    AskEncoded([&](std::uint64_t call) { return wire::EncodeFrame(message, call); },
-               [done = std::move(done)](Result<wire::Frame*> answer) {
-                 if (!answer.ok()) return done(answer.status());
-                 done((*answer)->template As<Answer>());
-               });
+  // Any other call to the head. kUnavailable as above, also when the connection is lost before the answer.
+  template <typename Reply, typename M>
+  void Ask(const M& message, std::function<void(Result<Reply>)> done) {
+    const std::uint64_t call = next_call_++;
+    AskFrame(wire::EncodeFrame(message, call), call, [done = std::move(done)](const Result<wire::Frame*>& frame) {
+      if (!frame.ok()) return done(frame.status());
+      done(frame.value()->template As<Reply>());
+    });
   }
-  // False: it is out of reach just now.
+  // One-way; lost if the head is out of reach. False: it is.
   template <typename M>
   bool Tell(const M& message) {
     if (welcomed_) connection_->Send(message);
@@ -108,6 +110,10 @@ class Cluster {
  private:
   Cluster(base::Loop& loop, ClusterConfig config) : loop_(loop), config_(std::move(config)) {}
 
+  using OnAnswer = std::function<void(const Result<wire::Frame*>& frame)>;
+  void AskFrame(std::string frame, std::uint64_t call, OnAnswer done);
+  bool Answer(wire::Frame& frame);
+
   void Connect();
   void OnConnected(Result<wire::Link> link);
   void OnFrame(wire::Frame& frame);
@@ -119,8 +125,6 @@ class Cluster {
   void Beat();
   void CheckLease();
   void Fenced(bool stop, const std::string& why);
-  using OnAnswer = std::function<void(Result<wire::Frame*>)>;
-  void AskEncoded(const std::function<std::string(std::uint64_t)>& encode, OnAnswer done);
 
   base::Loop& loop_;
   const ClusterConfig config_;
@@ -148,6 +152,7 @@ class Cluster {
   std::uint64_t sequence_ = 1;                               // 1 is the head's own, at the registration
   std::deque<std::pair<std::uint64_t, std::int64_t>> sent_;  // heartbeats without an answer, and when
   std::uint64_t next_call_ = 2;                              // 1 is the Hello's
+  std::unordered_map<std::uint64_t, OnPlaced> placing_;
   std::unordered_map<std::uint64_t, OnAnswer> asking_;
 };
 

@@ -3,6 +3,7 @@
 //   Peers       who is connected              Leases     which worker serves which queue
 //   WorkerPool  processes of this node        Actors     dedicated workers and their callers
 //   Directory   objects that left their owner Keeper     the memory of large objects
+//   Groups      bundles set aside             Placer     which node for whom
 //
 // One thread, one loop, and no state outside these. A private daemon lives as long as its driver's
 // connection; any other until Shutdown (SIGTERM).
@@ -33,9 +34,11 @@
 #include "node/far_actors.h"
 #include "node/far_leases.h"
 #include "node/far_nodes.h"
+#include "node/groups.h"
 #include "node/guests.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/programs.h"
 #include "node/transfers.h"
 #include "node/worker_pool.h"
@@ -148,6 +151,8 @@ class Daemon {
   void KillWorkerOf(ProcessId owner, const wire::KillWorker& message);
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
+  void ListNodes(Peer& peer, std::uint64_t call);
+  void CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup& message);
 
   // jobs.cc: how a job ends
   void AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable);
@@ -170,6 +175,8 @@ class Daemon {
   Leases leases_;
   Directory directory_;
   Actors actors_;
+  Groups groups_;
+  Placer placer_;
   store::Keeper keeper_;
   FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
   std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
@@ -178,6 +185,7 @@ class Daemon {
   base::Fd listener_;
   base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out
   bool ending_ = false;
+  bool rouse_ = false;              // a process has died in this round
   std::uint64_t private_peer_ = 0;  // its serial
   std::uint64_t finished_ = 0;      // tasks of processes that are gone
   std::string fenced_;

@@ -184,9 +184,10 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
     done(why);
   };
   const NodeNumber from = NodeOf(message.creator);
-  const std::vector<rules::NodeOffer> offers = Offers();
-  if (std::none_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.CanHold(options.need); })) {
-    return fail(rules::NoNodeHolds(TitleOf(message.order), options.need, offers));
+  const std::vector<rules::NodeOffer> offers = Offers(options.strategy);
+  if (options.strategy.group.empty() &&  // else the group decides
+      std::none_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.CanHold(options.need); })) {
+    return fail(NoPlace(TitleOf(message.order), options));
   }
   if (options.detached && job == message.job.job) {
     const Id own = JobOf(message.order.actor);
@@ -282,14 +283,22 @@ void FarActors::Kill(Peer& peer, const wire::KillActor& message) {
 
 // ---- placement ----
 
-std::vector<rules::NodeOffer> FarActors::Offers() const {
+std::vector<rules::NodeOffer> FarActors::Offers(const Strategy& strategy) const {
   std::vector<rules::NodeOffer> offers;
   for (const auto& [number, facts] : parts_.cluster.nodes()) {
+    if (!strategy.node.empty() && !strategy.soft && !NamesNode(strategy.node, facts.name, number)) continue;
+    if (!Matches(facts.labels, strategy.labels)) continue;
     const bool draining =
         number == self() ? parts_.far_leases.draining() : facts.state == wire::NodeFacts::State::kDraining;
     offers.push_back({number, facts.total, draining});
   }
   return offers;
+}
+
+Status FarActors::NoPlace(const std::string& who, const wire::ActorOptions& options) const {
+  const std::string where = ToString(options.strategy);
+  return rules::NoNodeHolds(where.empty() ? who : Cat(who, ", to run ", where, ","), options.need,
+                            Offers(options.strategy));
 }
 
 bool FarActors::Place(const Id& actor) {
@@ -299,8 +308,17 @@ bool FarActors::Place(const Id& actor) {
   parts_.loop.Cancel(placing.timer);
   placing = Placing();
   placing.epoch = order->epoch;
-  const std::vector<rules::NodeOffer> offers = Offers();
   const Resources& need = order->options.need;
+  if (const Strategy& strategy = order->options.strategy; !strategy.empty()) {
+    const bool here = strategy.group.empty() && parts_.placer.AllowsHere(strategy) &&
+                      !parts_.placer.PrefersOthers(strategy) && IsHere(order->wanted) &&
+                      !parts_.far_leases.draining() && parts_.leases.queue().total().Covers(need) &&
+                      parts_.leases.FreeFor(kNoProcess, 0).Covers(need);
+    placing.state = here ? Placing::State::kWaits : Placing::State::kPlacing;
+    LookLater(actor, here ? kLookUs : 0);  // from the loop: it is still being created
+    return !here;
+  }
+  const std::vector<rules::NodeOffer> offers = Offers({});
   switch (rules::FirstPlace(need, self(), order->wanted, parts_.leases.FreeFor(kNoProcess, 0), offers)) {
     case rules::ActorGoes::kHere:
       placing.state = Placing::State::kWaits;
@@ -317,7 +335,7 @@ bool FarActors::Place(const Id& actor) {
   }
   placing_.erase(actor);
   // From the loop: it is still being created.
-  const Status why = rules::NoNodeHolds(Cat("actor ", order->options.class_name), need, offers);
+  const Status why = NoPlace(Cat("actor ", order->options.class_name), order->options);
   parts_.loop.After(0, [this, alive = alive_, actor, why] {
     if (*alive) parts_.actors.CouldNotStart(actor, ToFailure(why), true);
   });
@@ -364,38 +382,44 @@ void FarActors::AskHead(const Id& actor) {
   request.from = self();
   request.refused = placing.refused;
   request.bounces = static_cast<std::uint32_t>(placing.refused.size());
-  parts_.cluster.Place(request, [this, alive = alive_, actor, epoch = placing.epoch](const auto& placed) {
-    if (*alive) Placed(actor, epoch, placed);
-  });
+  parts_.placer.Place(order->options.strategy, std::move(request),
+                      [this, alive = alive_, actor, epoch = placing.epoch](const Result<rules::Placement>& placed) {
+                        if (*alive) Placed(actor, epoch, placed);
+                      });
 }
 
-void FarActors::Placed(const Id& actor, std::uint32_t epoch, const Result<std::vector<rules::Placement>>& placed) {
+void FarActors::Placed(const Id& actor, std::uint32_t epoch, const Result<rules::Placement>& placed) {
   const auto it = placing_.find(actor);
-  const bool there = placed.ok() && !placed.value().empty();
   const std::optional<Actors::Order> order = parts_.actors.Waiting(actor);
   if (it == placing_.end() || it->second.epoch != epoch || it->second.state == Placing::State::kAsked ||
       !order.has_value()) {
-    if (there) parts_.cluster.Withdraw(placed.value().front().ticket);
+    if (placed.ok()) parts_.cluster.Withdraw(placed.value().ticket);
     return;
   }
   const bool waits = it->second.state == Placing::State::kWaits;
-  const bool fits_here = parts_.leases.queue().total().Covers(order->options.need) && !parts_.far_leases.draining();
+  const Strategy& strategy = order->options.strategy;
+  const bool fits_here = !parts_.far_leases.draining() && parts_.placer.AllowsHere(strategy) &&
+                         (!strategy.group.empty() || parts_.leases.queue().total().Covers(order->options.need));
   const auto wait_here = [&] {
     it->second.state = Placing::State::kWaits;
     it->second.refused.clear();  // who had no room may have it by then
     LookLater(actor, kLookUs);
     if (!waits) parts_.actors.WaitHere(actor);
   };
-  if (!there) {
-    if (waits || (fits_here && placed.status().code() != Code::kInfeasible)) return wait_here();
-    if (placed.status().code() != Code::kInfeasible) return LookLater(actor, kHeadGoneUs);
+  if (!placed.ok()) {
+    const Code code = placed.status().code();
+    const bool never = code == Code::kInfeasible || code == Code::kInvalid || code == Code::kNotFound;
+    if (waits || (fits_here && !never && strategy.group.empty())) return wait_here();
+    if (!never) return LookLater(actor, kHeadGoneUs);
     placing_.erase(it);
-    const Status why = rules::NoNodeHolds(Cat("actor ", order->options.class_name), order->options.need, Offers());
-    return parts_.actors.CouldNotStart(actor, ToFailure(why), true);
+    Failure why = ToFailure(strategy.empty() ? NoPlace(Cat("actor ", order->options.class_name), order->options)
+                                             : placed.status());
+    why.code = Code::kInfeasible;
+    return parts_.actors.CouldNotStart(actor, why, true);
   }
-  const rules::Placement& placement = placed.value().front();
-  if (placement.node == self()) {
-    parts_.far_leases.Arrived(placement.ticket);
+  const rules::Placement& placement = placed.value();
+  if (IsHere(placement.node)) {
+    if (placement.ticket != 0) parts_.far_leases.Arrived(placement.ticket);
     return fits_here || waits ? wait_here() : LookLater(actor, kLookUs);
   }
   if (waits) {

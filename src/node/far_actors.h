@@ -29,6 +29,7 @@
 #include "node/directory.h"
 #include "node/far_leases.h"
 #include "node/guests.h"
+#include "node/placer.h"
 #include "node/programs.h"
 #include "rules/actor_placement.h"
 
@@ -45,6 +46,7 @@ class FarActors final : public ActorsElsewhere {
     Directory& directory;
     Programs& programs;
     FarLeases& far_leases;
+    Placer& placer;
     Actors& actors;
     Guests& guests;
   };
@@ -128,9 +130,11 @@ class FarActors final : public ActorsElsewhere {
   [[nodiscard]] NodeNumber self() const { return parts_.cluster.self().number; }
 
   // placement
-  [[nodiscard]] std::vector<rules::NodeOffer> Offers() const;
+  // Of those that the strategy allows.
+  [[nodiscard]] std::vector<rules::NodeOffer> Offers(const Strategy& strategy) const;
+  [[nodiscard]] Status NoPlace(const std::string& who, const wire::ActorOptions& options) const;
   void AskHead(const Id& actor);
-  void Placed(const Id& actor, std::uint32_t epoch, const Result<std::vector<rules::Placement>>& placed);
+  void Placed(const Id& actor, std::uint32_t epoch, const Result<rules::Placement>& placed);
   void AskNode(const Id& actor, const rules::Placement& placement);
   void SendStart(const Id& actor, const rules::Placement& placement, const Result<wire::JobFacts>& facts);
   void LookLater(const Id& actor, std::int64_t after_us);

@@ -7,8 +7,15 @@
 
 namespace manta::node {
 
-Guests::Guests(Cluster& cluster, Peers& peers, WorkerPool& pool, Leases& leases, FarLeases& far_leases, Actors& actors)
-    : cluster_(cluster), peers_(peers), pool_(pool), leases_(leases), far_leases_(far_leases), actors_(actors) {
+Guests::Guests(Cluster& cluster, Peers& peers, WorkerPool& pool, Leases& leases, FarLeases& far_leases, Placer& placer,
+               Actors& actors)
+    : cluster_(cluster),
+      peers_(peers),
+      pool_(pool),
+      leases_(leases),
+      far_leases_(far_leases),
+      placer_(placer),
+      actors_(actors) {
   NodeLinks& links = cluster_.links();
   links.On<wire::FarStartActor>(
       [this](NodeNumber from, const wire::FarStartActor& message, std::uint64_t) { Start(from, message); });
@@ -43,8 +50,17 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
   const Resources& need = message.options.need;
   if (far_leases_.draining()) return Refuse(from, message, true, Status(Code::kUnavailable, "it is being drained"));
-  if (const Status fits = leases_.Check(need, "an actor"); !fits.ok()) return Refuse(from, message, true, fits);
-  if (!message.final && !leases_.FreeFor(kNoProcess, 0).Covers(need)) {
+  const Strategy& strategy = message.options.strategy;
+  if (!placer_.AllowsHere(strategy)) {
+    return Refuse(from, message, true, Status(Code::kUnavailable, Cat("it does not run ", ToString(strategy))));
+  }
+  Resources free = leases_.queue().free();
+  if (strategy.group.empty()) {
+    if (const Status fits = leases_.Check(need, "an actor"); !fits.ok()) return Refuse(from, message, true, fits);
+    free = leases_.FreeFor(kNoProcess, 0);
+  }
+  const Resources taken = strategy.group.empty() ? need : InBundle(need, strategy.group, strategy.bundle);
+  if (!message.final && !free.Covers(taken)) {
     return Refuse(from, message, true, Status(Code::kUnavailable, "it is too busy"));
   }
   if (guests_.contains(message.actor)) {
@@ -56,7 +72,8 @@ void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
       message.job, [this, alive = alive_, actor = message.actor, epoch = message.epoch](const Status& here) {
         Guest* guest = *alive ? Find(actor, epoch) : nullptr;
         if (guest == nullptr) return;
-        const Status added = here.ok() ? leases_.AddActor(actor, guest->order.options.need) : here;
+        const Status added =
+            here.ok() ? leases_.AddActor(actor, guest->order.options.need, guest->order.options.strategy) : here;
         if (added.ok()) return;
         const auto gone = guests_.extract(actor);
         Refuse(gone.mapped().home, gone.mapped().order, added.code() == Code::kNotFound, added);
@@ -108,6 +125,15 @@ void Guests::Stop(NodeNumber from, const wire::FarStopActor& message) {
   } else {
     pool_.Leave(*guest->worker);
   }
+}
+
+void Guests::Evict(const Id& actor, const Failure& why) {
+  const auto it = guests_.find(actor);
+  if (it == guests_.end()) return;
+  if (it->second.worker != nullptr) return pool_.Kill(*it->second.worker, why);
+  GiveBack(actor, it->second);
+  const auto gone = guests_.extract(it);
+  Refuse(gone.mapped().home, gone.mapped().order, false, Status(why.code, why.message));
 }
 
 void Guests::GiveBack(const Id& actor, Guest& guest) {

@@ -24,6 +24,7 @@
 #include "node/far_leases.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/worker_pool.h"
 #include "wire/cluster_messages.h"
 
@@ -31,12 +32,15 @@ namespace manta::node {
 
 class Guests {
  public:
-  Guests(Cluster& cluster, Peers& peers, WorkerPool& pool, Leases& leases, FarLeases& far_leases, Actors& actors);
+  Guests(Cluster& cluster, Peers& peers, WorkerPool& pool, Leases& leases, FarLeases& far_leases, Placer& placer,
+         Actors& actors);
   ~Guests();
   Guests(const Guests&) = delete;
   Guests& operator=(const Guests&) = delete;
 
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
+  // Its bundle is taken away.
+  void Evict(const Id& actor, const Failure& why);
 
   // False, of these: it is no guest's.
   bool Ready(const Peer& peer, const wire::ActorReady& message);
@@ -83,6 +87,7 @@ class Guests {
   WorkerPool& pool_;
   Leases& leases_;
   FarLeases& far_leases_;
+  Placer& placer_;
   Actors& actors_;
   std::unordered_map<Id, Guest> guests_;
   std::map<std::uint64_t, Coming> coming_;  // by pass

@@ -31,9 +31,11 @@ Status Daemon::JoinCluster() {
   Result<std::unique_ptr<Cluster>> made = Cluster::Create(*loop_, config_.cluster);
   if (!made.ok()) return made.status();
   cluster_ = std::move(*made);
+  groups_.Join(*cluster_);
+  placer_.Join(*cluster_);
   programs_ = std::make_unique<Programs>(*loop_, cluster_->links());
   far_ = std::make_unique<FarLeases>(
-      *loop_, *cluster_, peers_, leases_, *programs_,
+      *loop_, *cluster_, peers_, leases_, *programs_, placer_,
       FarLeases::Host{
           [this](const Id& job) { return !JobIsEnding(job); },
           [this](const wire::JobFacts& facts, base::Fd executable) { AddFarJob(facts, std::move(executable)); },
@@ -47,9 +49,9 @@ Status Daemon::JoinCluster() {
             if (worker != nullptr && leases_.OwnerOf(*worker) == stand_in) KillWorkerOf(stand_in, order);
           },
       });
-  guests_ = std::make_unique<Guests>(*cluster_, peers_, pool_, leases_, *far_, actors_);
+  guests_ = std::make_unique<Guests>(*cluster_, peers_, pool_, leases_, *far_, placer_, actors_);
   far_actors_ = std::make_unique<FarActors>(
-      FarActors::Parts{*loop_, *cluster_, peers_, leases_, directory_, *programs_, *far_, actors_, *guests_},
+      FarActors::Parts{*loop_, *cluster_, peers_, leases_, directory_, *programs_, *far_, placer_, actors_, *guests_},
       FarActors::Host{
           [this](const Id& job) { return JobIsEnding(job) ? nullptr : &jobs_.find(job)->second.facts; },
           [this](const Id& job, const wire::JobFacts& creators, base::Fd executable) {
@@ -57,9 +59,12 @@ Status Daemon::JoinCluster() {
           },
           [this](const Id& job) { CheckJob(job); },
       });
-  actors_.Join(*far_actors_, [this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
-    guests_->Granted(actor, lease, gpus);
-  });
+  actors_.Join(*far_actors_, Actors::GuestEvents{
+                                 [this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
+                                   guests_->Granted(actor, lease, gpus);
+                                 },
+                                 [this](const Id& actor, const Failure& why) { guests_->Evict(actor, why); },
+                             });
   cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
     SendLines(message.job, std::move(message.lines.lines));
   });
@@ -82,6 +87,7 @@ Status Daemon::JoinCluster() {
   events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };
   events.fenced = [this](bool stop, const std::string& why) { Fenced(stop, why); };
   events.drain = [this] { Drain(); };
+  events.groups = [this](const wire::Frame& frame) { return groups_.OnHeadFrame(frame); };
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
   config_.node = cluster_->self().name;
   peers_.SetNode(cluster_->self().number);
@@ -129,6 +135,7 @@ void Daemon::Drain() {
   if (ending_ || drain_timer_ != 0) return;
   std::fprintf(stderr, "mantad: %s is being drained\n", config_.node.c_str());
   far_->StartDraining();
+  groups_.StartDraining();
   drain_timer_ = loop_->Every(kDrainLookUs, [this] { LeaveWhenDrained(); });
 }
 
