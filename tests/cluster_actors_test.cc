@@ -204,6 +204,25 @@ TEST_F(ClusterActors, AnActorThatNoNodeCanHoldIsRefusedAtOnceWithTheNumbers) {
   EXPECT_THROW(GetActor<Counter>("s"), NotFoundError);
 }
 
+TEST_F(ClusterActors, AnActorRunsOnTheNodeAndInTheBundleThatItWasAskedFor) {
+  StartTwo();
+  auto there = Actor<Counter>().OnNode("n2").Remote();
+  EXPECT_EQ(there.Task(&Counter::Node).Remote().Get(20s), "n2");
+  EXPECT_THAT(MessageOf<InfeasibleError>([] { Actor<Counter>().OnNode("n7").Remote(); }), HasSubstr("n7"));
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread);
+  auto first = Actor<Counter>().SetCpus(1).InBundle(group, 0).Remote();
+  auto second = Actor<Counter>().SetCpus(1).InBundle(group, 1).Remote();
+  const std::string node = first.Task(&Counter::Node).Remote().Get(20s);
+  EXPECT_EQ(second.Task(&Counter::Node).Remote().Get(20s), node == "n1" ? "n2" : "n1");
+  RemovePlacementGroup(group);
+  for (const ActorHandle<Counter>& actor : {first, second}) {
+    EXPECT_THAT(MessageOf<ActorDiedError>([&] {
+                  for (int i = 0; i < 1000; ++i) actor.Task(&Counter::Node).Remote().Get(20s);
+                }),
+                HasSubstr("placement group"));
+  }
+}
+
 TEST_F(ClusterActors, AConstructorThatThrowsOnAnotherNodeFailsEveryCall) {
   StartTwo();
   class Broken {
