@@ -2,6 +2,7 @@
 // statuses into exceptions.
 #include "manta/internal/core.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/clock.h"
@@ -40,6 +41,15 @@ class Here {
  private:
   owner::Visit visit_;
 };
+
+// A handle inside a value: what its calls need to know.
+struct ActorName {
+  Id id;
+  NodeNumber home = 0;
+  std::int16_t retries = 0;
+  std::uint16_t ordered = 0;
+};
+static_assert(sizeof(ActorName) == kRefBytes);
 
 std::int64_t DeadlineOf(std::int64_t timeout_us) { return timeout_us < 0 ? -1 : base::NowMicros() + timeout_us; }
 
@@ -153,33 +163,27 @@ void EncodeActor(ActorEntry* actor, std::byte* out) {
   if (actor == nullptr) return;
   if (actor->session != Here()->session())
     throw InvalidError("a handle of a cluster that was shut down cannot be sent");
-  std::uint32_t ordered = 0;
-  std::int32_t retries = 0;
+  ActorName name;
   {
     const std::lock_guard lock(EntryTable::Get().mutex);  // a thread that finds the actor by name writes them
-    ordered = actor->options.ordered ? 1 : 0;
-    retries = static_cast<std::int32_t>(actor->options.max_call_retries);
+    name = {actor->id, actor->home,
+            static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000)),
+            static_cast<std::uint16_t>(actor->options.ordered ? 1 : 0)};
   }
-  std::memcpy(out, &actor->id, sizeof(Id));
-  std::memcpy(out + 16, &ordered, sizeof ordered);
-  std::memcpy(out + 20, &retries, sizeof retries);
+  std::memcpy(out, &name, sizeof name);
   if (t_scope == nullptr) return;
   Retain(actor);
   t_scope->actors.push_back(actor);
 }
 
 ActorEntry* DecodeActor(const std::byte* in) {
-  Id id;
-  std::uint32_t ordered = 0;
-  std::int32_t retries = 0;
-  std::memcpy(&id, in, sizeof id);
-  std::memcpy(&ordered, in + 16, sizeof ordered);
-  std::memcpy(&retries, in + 20, sizeof retries);
-  if (id.empty()) return nullptr;
+  ActorName name;
+  std::memcpy(&name, in, sizeof name);
+  if (name.id.empty()) return nullptr;
   wire::ActorOptions options;
-  options.ordered = ordered != 0;
-  options.max_call_retries = retries;
-  return Here()->AdoptActor(id, &options, false);
+  options.ordered = name.ordered != 0;
+  options.max_call_retries = name.retries;
+  return Here()->AdoptActor(name.id, name.home, &options, false);
 }
 
 Entry* PutBegin(std::size_t size, std::byte** out) {

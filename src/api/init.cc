@@ -275,6 +275,7 @@ Status Start(const Config& config, Driver& driver) {
                  (static_cast<std::uint64_t>(random()) << 32) | random() | 1};
   hello.program = base::ProgramPath();
   hello.program_hash = base::ProgramHash();
+  hello.space = config.space;
   hello.arguments = internal::WorkerCommand().empty() ? OwnArguments() : internal::WorkerCommand();
   const base::Fd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   if (!program.valid()) return Status(Code::kIo, Cat("cannot open this program's own file: ", std::strerror(errno)));

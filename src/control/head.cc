@@ -87,7 +87,16 @@ void Head::Open(std::function<void(const Status&)> done) {
       membership_.Tick(base::NowMicros(), &actions);
       Perform(actions);
     });
-    groups_.Open(done);
+    names_.Open(
+        [this](NodeNumber node) {
+          const auto it = nodes_.find(node);
+          return it != nodes_.end() && it->second.lives();
+        },
+        [this, alive, done](const Status& opened) {
+          if (!*alive) return;
+          if (!opened.ok()) return done(opened);
+          groups_.Open(done);
+        });
   };
   // Pages, gathered.
   auto all = std::make_shared<Page>();
@@ -271,6 +280,11 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
     return Farewell(peer, farewell.value().why);
   }
+  if (names_.OnFrame(peer.number, frame, [this, alive = alive_, serial = peer.serial](std::string answer) {
+        if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
+      })) {
+    return;
+  }
   if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
     return peer.connection->Send(View(request.value().all), frame.call);
   }
@@ -407,6 +421,7 @@ void Head::Died(NodeNumber number, const std::string& why) {
   std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
                facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
+  names_.NodeGone(number);
   groups_.NodeDown(number);
   Save(facts, nullptr);
   if (Peer* peer = PeerOf(number); peer != nullptr) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "control/actor_names.h"
 #include "control/groups.h"
 #include "control/tables.h"
 #include "rules/global_scheduler.h"
@@ -86,6 +87,7 @@ class Head {
   rules::Membership membership_;
   rules::GlobalScheduler scheduler_;
   Groups groups_;
+  ActorNameTable names_;
   std::function<void()> on_stop_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
   NodeNumber next_number_ = 1;

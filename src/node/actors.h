@@ -1,9 +1,12 @@
-// Actors carries out what rules::ActorTable decides: gets an actor its resources and its worker, starts
-// it there, introduces its callers to it, and tells everybody concerned what becomes of it.
+// Actors carries out what rules::ActorTable decides for the actors that are at home on this node: gets an actor its
+// resources and its worker, starts it there, introduces its callers to it, and tells everybody concerned what becomes
+// of it. In a cluster its worker may be on another node, and so may be who asks: that is the business of
+// ActorsElsewhere (node/far_actors.h), without which this node is the only one.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -15,12 +18,37 @@
 #include "node/placer.h"
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
-#include "wire/messages.h"
+#include "wire/cluster_messages.h"
 
 namespace manta::node {
 
+// What Actors needs of other nodes.
+class ActorsElsewhere {
+ public:
+  virtual ~ActorsElsewhere() = default;
+  // Looks for a node for it. False: it is to wait in this node's queue.
+  virtual bool Place(const Id& actor) = 0;
+  virtual void StopPlacing(const Id& actor) = 0;
+  virtual void Stop(NodeNumber host, const wire::FarStopActor& order) = 0;
+  virtual void Tell(NodeNumber node, const wire::FarActorState& state) = 0;
+  // A process of this node wants to call an actor that runs on another; it is told when it may.
+  virtual void Attach(ProcessId caller, const Id& actor, NodeNumber host, std::uint32_t epoch) = 0;
+  // For good. Its name is free, and its job may be over.
+  virtual void Died(const Id& actor, const wire::ActorOptions& options, const Id& job) = 0;
+};
+
 class Actors {
  public:
+  // Of an actor's life that began somewhere.
+  struct Order {
+    wire::ActorOptions options;
+    std::string spec;
+    ProcessId owner = kNoProcess;
+    Id job;
+    std::uint32_t epoch = 0;
+    NodeNumber wanted = 0;  // where it was, or its creator is
+  };
+
   Actors(Peers& peers, WorkerPool& pool, Leases& leases, Directory& directory);
 
   void Create(Peer& peer, std::uint64_t call, const wire::CreateActor& message);
@@ -30,8 +58,8 @@ class Actors {
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
 
-  // Of a worker with an actor; its lease is ended here. `begun`: its constructor, at least.
-  void WorkerDied(Worker& worker, const Failure& failure, bool begun);
+  // Of a worker with an actor; its lease is ended here. `current`: the call that it was in, kConstructing, or 0.
+  void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
   void ProcessDied(ProcessId process);
   // Ends the job's actors. Their workers are the caller's to end: idle ones may flush what they printed.
   void JobEnded(const Id& job, bool detached_too);
@@ -40,6 +68,42 @@ class Actors {
 
   // Nobody has a handle any more. False: this is no actor.
   bool HandlesGone(const Id& actor);
+
+  // ---- in a cluster ----
+
+  void SetNode(NodeNumber self) { self_ = self; }
+  // What becomes of leases of actors that are at home elsewhere.
+  struct GuestEvents {
+    Leases::OnActorGranted granted;
+    Leases::OnActorEvicted evicted;
+  };
+  void Join(ActorsElsewhere& elsewhere, GuestEvents guests) {
+    elsewhere_ = &elsewhere;
+    guest_events_ = std::move(guests);
+  }
+  // As Create, for a creator anywhere, which is held by the caller. The name is the head's to give: none is checked.
+  Result<Id> Make(const wire::CreateActor& message, ProcessId creator, const Id& job);
+  // The living actor's options, for who is about to hold it; kNotFound.
+  Result<wire::ActorOptions> Get(const Id& actor);
+  // Of a named one that is at home here.
+  Result<Id> FindHere(const std::string& name, const std::string& space) { return table_.Find(name, space); }
+  void Kill(const Id& actor, bool restart);
+  // What to start; nothing if it does not wait for a place.
+  [[nodiscard]] std::optional<Order> Waiting(const Id& actor) const;
+  void WaitHere(const Id& actor);  // in this node's queue
+  // It has a worker there. False: it does not wait for one (any more).
+  bool PlacedOn(const Id& actor, NodeNumber host, std::uint32_t epoch);
+  void ReadyOn(NodeNumber host, const wire::FarActorReady& message);
+  void FailedOn(NodeNumber host, const wire::FarActorFailed& message);
+  // `exact`: `token` is the call that it died in.
+  void DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exact);
+  void CouldNotStart(const Id& actor, const Failure& why, bool for_good);
+  // Another node has callers of it; it is told what it is.
+  void Watch(NodeNumber node, const Id& actor);
+  void NodeDown(NodeNumber node, const std::string& why);
+  // That runs here and is ready; nullptr: none.
+  [[nodiscard]] Worker* WorkerOf(const Id& actor, std::uint32_t epoch) const;
+  [[nodiscard]] std::size_t elsewhere() const;  // of those that live, on other nodes
 
   [[nodiscard]] bool IsDetached(const Id& actor) const;
   [[nodiscard]] bool HasDetached(const Id& job) const;
@@ -61,6 +125,13 @@ class Actors {
     std::vector<std::uint32_t> gpus;
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
+    NodeNumber host = 0;      // where its worker is, if that is not this node
+    std::uint32_t epoch = 0;  // of that worker
+    NodeNumber wanted = 0;
+    ProcessId far_worker = kNoProcess;
+    std::uint64_t died_in = 0;            // the call, …
+    bool exact = true;                    // … if that is known
+    std::set<NodeNumber> nodes;           // with processes that attached
     int false_starts = 0;                 // in a row
     std::set<ProcessId> watchers;         // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
@@ -74,7 +145,10 @@ class Actors {
   [[nodiscard]] Status CheckHere(const Strategy& strategy, const std::string& who) const;
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
   void Place(const Id& actor, Worker* worker, const Status& why);
-  void Introduce(const Record& record, ProcessId caller, const Caller& at);
+  void Introduce(const Id& actor, const Record& record, ProcessId caller, const Caller& at);
+  [[nodiscard]] wire::FarActorState StateOf(const Id& actor, const Record& record, wire::ActorPhase phase,
+                                            const Failure& failure) const;
+  [[nodiscard]] Record* HostedOn(const Id& actor, NodeNumber host, std::uint32_t epoch);
   void Notify(const Id& actor, Record& record, const rules::Notify& notify);
   void TellGone(const Id& actor, const Record& record);
   void ReturnLease(Record& record);
@@ -89,6 +163,9 @@ class Actors {
   std::unordered_map<Id, Record> records_;
   Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
+  NodeNumber self_ = 0;
+  ActorsElsewhere* elsewhere_ = nullptr;  // this is the only node
+  GuestEvents guest_events_;
 };
 
 }  // namespace manta::node

@@ -195,7 +195,7 @@ void Daemon::Hello(Peer& peer, wire::Frame& frame) {
   }
   wire::Welcome welcome;
   welcome.process = peer.process;
-  FillWelcome(&welcome);
+  FillWelcome(peer, &welcome);
   peer.connection->Send(welcome, frame.call, {area_.fd()});
   if (peer.worker != nullptr) pool_.Started(*peer.worker);
   if (peer.role == wire::Role::kDriver) pool_.Prestart(peer.job, std::min(Cpus(config_.total), kPrestart));
@@ -280,6 +280,7 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   groups_.ProcessDied(process);
   if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
+  if (far_actors_ != nullptr) far_actors_->ProcessDied(process);
   directory_.ProcessDied(process, who);
   keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });

@@ -11,12 +11,13 @@
 // A node of a cluster (Config::cluster) also has
 //   Cluster     its membership, and links to the other nodes
 //   FarLeases   workers there for owners here, and the other way round
+//   FarActors   actors there for callers here; Guests, the other way round
 //   Programs    executables on their way between nodes
 // It numbers its processes under its node's number, and ends all it runs when it is cut off.
 //
 // A job is a driver and everything started for it; on another node than the driver's, what was started there. When the
 // driver leaves (Goodbye) or dies, its workers end: those that run something at once, idle ones after they flushed what
-// they printed. What serves a detached actor stays.
+// they printed. What serves a detached actor stays; in a cluster that is a job of its own.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,11 @@
 #include "node/actors.h"
 #include "node/cluster.h"
 #include "node/directory.h"
+#include "node/far_actors.h"
 #include "node/far_leases.h"
 #include "node/far_nodes.h"
 #include "node/groups.h"
+#include "node/guests.h"
 #include "node/leases.h"
 #include "node/peers.h"
 #include "node/placer.h"
@@ -96,6 +99,9 @@ class Daemon {
     Id id;
     wire::JobFacts facts;
     bool far = false;               // the driver is on another node
+    std::string space = "default";  // of actor names
+    Id output_job;                  // of a detached actor: its creator's, to whose driver …
+    NodeNumber output_node = 0;     // … on this node goes what it prints
     ProcessId driver = kNoProcess;  // kNoProcess: far, or gone and only detached actors are left
     std::uint64_t goodbye = 0;      // call to answer when its workers are gone
     bool ending = false;
@@ -125,10 +131,12 @@ class Daemon {
   ProcessId StandIn();
   void StandInGone(ProcessId stand_in);
   void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
+  void AddDetachedJob(const Id& id, const wire::JobFacts& creators, base::Fd executable);
+  static Program ProgramOf(const wire::JobFacts& facts, base::Fd executable);
   bool EndFarJob(const Id& id);
   void SendLines(const Id& job, std::vector<wire::LogLine> lines);
   [[nodiscard]] bool ReadyForLines(const Id& job) const;
-  void FillWelcome(wire::Welcome* welcome) const;
+  void FillWelcome(const Peer& peer, wire::Welcome* welcome) const;
 
   // messages.cc: what they say
   void Dispatch(Peer& peer, wire::Frame& frame);
@@ -186,6 +194,8 @@ class Daemon {
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<FarLeases> far_;
+  std::unique_ptr<Guests> guests_;
+  std::unique_ptr<FarActors> far_actors_;
   base::Loop::TimerId keeper_timer_ = 0;
   std::int64_t keeper_due_us_ = -1;
 };

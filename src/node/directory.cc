@@ -20,11 +20,21 @@ void Directory::Publish(Peer& peer, const wire::Publish& message) {
   object.outcome = message.outcome;
   object.outcome.ready = true;
   const wire::Outcome& outcome = message.outcome;
-  references_.SetContained(message.object, outcome.contained);
-  for (std::size_t i = 0; i < std::min(outcome.contained.size(), outcome.contained_owners.size()); ++i) {
-    if (far_.IsFar(outcome.contained_owners[i])) far_.Held(outcome.contained[i], outcome.contained_owners[i]);
-  }
+  SetContained(message.object, outcome.contained, outcome.contained_owners);
   Tell(message.object, object);
+}
+
+void Directory::SetContained(const Id& container, const std::vector<Id>& ids, const std::vector<ProcessId>& owners) {
+  references_.SetContained(container, ids);
+  for (std::size_t i = 0; i < std::min(ids.size(), owners.size()); ++i) {
+    if (far_.IsFar(owners[i])) far_.Held(ids[i], owners[i]);
+  }
+}
+
+void Directory::GiveTo(const Id& id, ProcessId owner, ProcessId process) {
+  far_.Given(id, owner);
+  HoldOne(id, process);
+  if (peers_.Find(process) == nullptr) gathering_.deaths.push_back(process);
 }
 
 void Directory::Wait(Peer& peer, const wire::WaitObjects& message) {

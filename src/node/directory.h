@@ -61,8 +61,12 @@ class Directory {
   void NodeDown(NodeNumber node, const std::string& why);
 
   void HoldOne(const Id& id, ProcessId process);  // once more
-  // From now on `container` (an actor) holds these, until Empty.
-  void SetContained(const Id& container, const std::vector<Id>& ids) { references_.SetContained(container, ids); }
+  // A process of this node was given a hold of something at home on another (`owner`), which counts it already.
+  void GiveTo(const Id& id, ProcessId owner, ProcessId process);
+  // Calls back when all holds so far are known where the objects are at home; perhaps at once.
+  void WhenHeld(std::function<void()> done) { far_.Barrier(std::move(done)); }
+  // From now on `container` (an actor) holds these, until Empty. `owners` of each; none at all: all are of this node.
+  void SetContained(const Id& container, const std::vector<Id>& ids, const std::vector<ProcessId>& owners);
   void Empty(const Id& container);
   // The objects it owned and did not publish are lost; what it held is let go.
   void ProcessDied(ProcessId process, const std::string& who);

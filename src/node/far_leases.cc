@@ -483,14 +483,26 @@ void FarLeases::OnFarLease(NodeNumber from, const wire::FarLease& message) {
   }
   if (message.ticket != 0) arrived_.push_back(message.ticket);
   if (host_.knows_job(message.job.job)) return Accept(from, message);
-  const Id job = message.job.job;
-  Coming& coming = coming_[job];
-  coming.waiting.emplace_back(from, message);
-  if (coming.waiting.size() > 1) return;
-  cluster_.links().Send(message.job.home, wire::FarJobBegun{job});
-  programs_.Get(message.job, [this, alive = alive_, job, facts = message.job](Result<base::Fd> executable) {
-    if (*alive) ProgramCame(job, facts, std::move(executable));
+  Expect(message.job).waiting.emplace_back(from, message);
+}
+
+FarLeases::Coming& FarLeases::Expect(const wire::JobFacts& facts) {
+  const auto [it, fresh] = coming_.try_emplace(facts.job);
+  if (!fresh) return it->second;
+  cluster_.links().Send(facts.home, wire::FarJobBegun{facts.job});
+  // From the loop: whoever waits for it must stand in the list before it comes.
+  loop_.After(0, [this, alive = alive_, facts] {
+    if (!*alive) return;
+    programs_.Get(facts, [this, alive, facts](Result<base::Fd> executable) {
+      if (*alive) ProgramCame(facts.job, facts, std::move(executable));
+    });
   });
+  return it->second;
+}
+
+void FarLeases::WhenJobIsHere(const wire::JobFacts& facts, std::function<void(const Status&)> done) {
+  if (host_.knows_job(facts.job)) return done({});
+  Expect(facts).others.push_back(std::move(done));
 }
 
 void FarLeases::ProgramCame(const Id& job, const wire::JobFacts& facts, Result<base::Fd> executable) {
@@ -498,9 +510,9 @@ void FarLeases::ProgramCame(const Id& job, const wire::JobFacts& facts, Result<b
   if (it == coming_.end()) return;
   const Coming coming = std::move(it->second);
   coming_.erase(it);
-  if (executable.ok() && !coming.waiting.empty() && !host_.knows_job(job)) {
-    host_.add_job(facts, std::move(*executable));
-  }
+  const bool wanted = !coming.waiting.empty() || !coming.others.empty();
+  if (executable.ok() && wanted && !host_.knows_job(job)) host_.add_job(facts, std::move(*executable));
+  for (const auto& other : coming.others) other(executable.status());
   for (const auto& [from, message] : coming.waiting) {
     if (executable.ok()) {
       Accept(from, message);
@@ -520,14 +532,8 @@ void FarLeases::ProgramCame(const Id& job, const wire::JobFacts& facts, Result<b
 }
 
 void FarLeases::Accept(NodeNumber from, const wire::FarLease& message) {
-  ProcessId stand_in = StandInOf(message.owner);
-  if (stand_in == kNoProcess) {
-    stand_in = host_.stand_in();
-    if (stand_in == kNoProcess) return Bounce(from, message, "it has no room for another process");
-    stand_ins_[message.owner] = stand_in;
-    owners_[stand_in] = Owner{message.owner, from};
-    leases_.AddFarOwner(stand_in, message.owner);
-  }
+  const ProcessId stand_in = NeedStandIn(message.owner);
+  if (stand_in == kNoProcess) return Bounce(from, message, "it has no room for another process");
   if (!message.strategy.group.empty() && !placer_.AllowsHere(message.strategy)) {  // gone while the program came
     return Bounce(from, message, "it has no such bundle any more");
   }
@@ -542,6 +548,17 @@ void FarLeases::Accept(NodeNumber from, const wire::FarLease& message) {
   if (status.ok()) return;
   serving_.erase({from, message.request});
   cluster_.links().Send(from, wire::FarLeaseRefused{message.request, false, ToFailure(status)});
+}
+
+ProcessId FarLeases::NeedStandIn(ProcessId owner) {
+  ProcessId stand_in = StandInOf(owner);
+  if (stand_in != kNoProcess) return stand_in;
+  stand_in = host_.stand_in();
+  if (stand_in == kNoProcess) return kNoProcess;
+  stand_ins_[owner] = stand_in;
+  owners_[stand_in] = Owner{owner, NodeOf(owner)};
+  leases_.AddFarOwner(stand_in, owner);
+  return stand_in;
 }
 
 void FarLeases::OwnerGone(ProcessId owner, bool kill, const Failure& why) {

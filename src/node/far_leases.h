@@ -72,6 +72,11 @@ class FarLeases {
   void KillWorker(ProcessId owner, const wire::KillWorker& message);
   // Tells everybody who runs something for the job.
   void JobEnded(const Id& job);
+  // What `for_node` needs to know to run the job.
+  void WhenDescribed(const Id& job, NodeNumber for_node, const Programs::OnFacts& done);
+  // `node` runs something for the job, or for the owner: it hears of their ends.
+  void JobRunsOn(const Id& job, NodeNumber node) { job_nodes_[job].insert(node); }
+  void OwnerUses(ProcessId owner, NodeNumber node) { asked_nodes_[owner].insert(node); }
   // Somebody whom JobEnded told has not said yet that it is over there.
   [[nodiscard]] bool EndsElsewhere(const Id& job) const { return ending_.contains(job); }
 
@@ -79,6 +84,12 @@ class FarLeases {
 
   // kNoProcess: unknown.
   [[nodiscard]] ProcessId StandInOf(ProcessId owner) const;
+  // The same, made if need be; kNoProcess: the node is full.
+  ProcessId NeedStandIn(ProcessId owner);
+  // When the job's program is here (kNotFound: ask elsewhere), or could not be had. Not at all, if the job ends before.
+  void WhenJobIsHere(const wire::JobFacts& facts, std::function<void(const Status&)> done);
+  // For the next heartbeat.
+  void Arrived(std::uint64_t ticket) { arrived_.push_back(ticket); }
 
   // ---- the node's load ----
 
@@ -120,6 +131,7 @@ class FarLeases {
   };
   struct Coming {  // a job whose program is on its way
     std::vector<std::pair<NodeNumber, wire::FarLease>> waiting;
+    std::vector<std::function<void(const Status&)>> others;
   };
   struct Waiting {  // tasks of one queue
     std::size_t index = 0;
@@ -128,7 +140,6 @@ class FarLeases {
   };
 
   // up
-  void WhenDescribed(const Id& job, NodeNumber for_node, const Programs::OnFacts& done);
   [[nodiscard]] bool GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index);
   void Place(const Key& key);
   void ArmLook();
@@ -147,6 +158,7 @@ class FarLeases {
   // down
   void Register();
   void RegisterAnswers();
+  Coming& Expect(const wire::JobFacts& facts);
   void ProgramCame(const Id& job, const wire::JobFacts& facts, Result<base::Fd> executable);
   void OnFarLease(NodeNumber from, const wire::FarLease& message);
   void Accept(NodeNumber from, const wire::FarLease& message);

@@ -62,6 +62,7 @@ std::vector<wire::Kind> Daemon::ObjectKinds() {
 Status Daemon::ShareObjects(FarNodes& nodes, TransferOptions options) {
   nodes_ = &nodes;
   peers_.SetNode(nodes.self());
+  actors_.SetNode(nodes.self());
   keeper_.SetNumber(nodes.self());
   directory_.SetNodes(nodes);
   Result<std::unique_ptr<Transfers>> transfers = Transfers::Create(*loop_, nodes, keeper_, std::move(options));

@@ -50,8 +50,10 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   Job& job = jobs_[peer.job];
   job.id = peer.job;
   job.driver = peer.process;
+  job.space = hello.space;
   if (cluster_ != nullptr) {
     job.facts.job = peer.job;
+    job.facts.space = hello.space;
     job.facts.home = cluster_->self().number;
     job.facts.program = program.path;
     job.facts.program_hash = hello.program_hash;
@@ -93,8 +95,8 @@ void Daemon::WorkerDied(Worker& worker, const Failure& failure) {
   if (numbered) ProcessGone(*worker.peer, Cat("worker ", worker.pid));
   if (worker.actor.empty()) {
     leases_.WorkerDied(worker, failure, current);
-  } else {
-    actors_.WorkerDied(worker, failure, current != 0);
+  } else if (guests_ == nullptr || !guests_->WorkerDied(worker, failure, current)) {
+    actors_.WorkerDied(worker, failure, current);
   }
   CheckJob(worker.job);
 }

@@ -84,6 +84,7 @@ class Leases {
   [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
   Status AddActor(const Id& actor, const Resources& need, const Strategy& strategy);
   void CancelActor(const Id& actor);  // while it waits
+  [[nodiscard]] bool ActorWaits(const Id& actor) const { return actor_keys_.contains(actor); }
   void EndActor(std::uint64_t lease);
 
   // For bundles of placement groups (node/groups.h), which hold resources as actors do.

@@ -49,6 +49,22 @@ Status Daemon::JoinCluster() {
             if (worker != nullptr && leases_.OwnerOf(*worker) == stand_in) KillWorkerOf(stand_in, order);
           },
       });
+  guests_ = std::make_unique<Guests>(*cluster_, peers_, pool_, leases_, *far_, placer_, actors_);
+  far_actors_ = std::make_unique<FarActors>(
+      FarActors::Parts{*loop_, *cluster_, peers_, leases_, directory_, *programs_, *far_, placer_, actors_, *guests_},
+      FarActors::Host{
+          [this](const Id& job) { return JobIsEnding(job) ? nullptr : &jobs_.find(job)->second.facts; },
+          [this](const Id& job, const wire::JobFacts& creators, base::Fd executable) {
+            AddDetachedJob(job, creators, std::move(executable));
+          },
+          [this](const Id& job) { CheckJob(job); },
+      });
+  actors_.Join(*far_actors_, Actors::GuestEvents{
+                                 [this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
+                                   guests_->Granted(actor, lease, gpus);
+                                 },
+                                 [this](const Id& actor, const Failure& why) { guests_->Evict(actor, why); },
+                             });
   cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
     SendLines(message.job, std::move(message.lines.lines));
   });
@@ -81,7 +97,8 @@ Status Daemon::JoinCluster() {
   return ShareObjects(*linked_, std::move(options));
 }
 
-void Daemon::FillWelcome(wire::Welcome* welcome) const {
+void Daemon::FillWelcome(const Peer& peer, wire::Welcome* welcome) const {
+  if (const auto it = jobs_.find(peer.job); it != jobs_.end()) welcome->space = it->second.space;
   welcome->total = config_.total;
   welcome->store_bytes = config_.store_bytes;
   welcome->node = config_.node;
@@ -97,7 +114,10 @@ void Daemon::FillWelcome(wire::Welcome* welcome) const {
 }
 
 void Daemon::NodeChanged(const wire::NodeFacts& node) {
-  if (node.lives()) return;
+  if (node.lives()) {
+    if (node.number == cluster_->self().number) far_actors_->HeadIsBack();
+    return;
+  }
   std::vector<Id> ended;
   for (const auto& [id, job] : jobs_) {
     if (job.far && job.facts.home == node.number) ended.push_back(id);
@@ -148,7 +168,7 @@ void Daemon::StandInGone(ProcessId stand_in) {
   peers_.Release(stand_in);
 }
 
-void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
+Program Daemon::ProgramOf(const wire::JobFacts& facts, base::Fd executable) {
   Program program;
   program.path = facts.program;
   program.executable = std::move(executable);
@@ -168,11 +188,33 @@ void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
       *it += Cat(":", LibraryFolder());
     }
   }
+  return program;
+}
+
+void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
   Job& job = jobs_[facts.job];
   job.id = facts.job;
   job.facts = facts;
+  job.space = facts.space;
   job.far = true;
-  pool_.AddJob(facts.job, std::move(program));
+  pool_.AddJob(facts.job, ProgramOf(facts, std::move(executable)));
+}
+
+void Daemon::AddDetachedJob(const Id& id, const wire::JobFacts& creators, base::Fd executable) {
+  Job& job = jobs_[id];
+  job.id = id;
+  job.facts = creators;
+  job.facts.job = id;
+  job.facts.home = cluster_->self().number;
+  job.facts.file.clear();
+  job.space = creators.space;
+  job.output_job = creators.job;
+  job.output_node = creators.home;
+  programs_->AddJob(job.facts, executable.get());
+  // A file of this machine lies beside its libraries.
+  wire::JobFacts facts = creators;
+  if (facts.home == cluster_->self().number) facts.file = facts.program;
+  pool_.AddJob(id, ProgramOf(facts, std::move(executable)));
 }
 
 bool Daemon::EndFarJob(const Id& id) {
@@ -185,6 +227,12 @@ bool Daemon::EndFarJob(const Id& id) {
 void Daemon::SendLines(const Id& job, std::vector<wire::LogLine> lines) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return;
+  if (!it->second.output_job.empty() && it->second.output_node != cluster_->self().number) {
+    if (cluster_->Find(it->second.output_node) == nullptr) return;
+    return cluster_->links().Send(it->second.output_node,
+                                  wire::FarLogLines{it->second.output_job, wire::LogLines{std::move(lines)}});
+  }
+  if (!it->second.output_job.empty()) return SendLines(it->second.output_job, std::move(lines));
   if (!it->second.far) return peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
   if (cluster_->Find(it->second.facts.home) == nullptr) return;
   cluster_->links().Send(it->second.facts.home, wire::FarLogLines{job, wire::LogLines{std::move(lines)}});

@@ -59,7 +59,10 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
         if (far_ != nullptr) far_->Broken(peer, message);
       });
     case Kind::kFarReady:
-      return On<wire::FarReady>(peer, frame, [&](const auto& message) { leases_.FarReady(peer, message); });
+      return On<wire::FarReady>(peer, frame, [&](const auto& message) {
+        if (message.lease != 0) return leases_.FarReady(peer, message);
+        if (guests_ != nullptr) guests_->FarReady(peer, message);
+      });
     case Kind::kLeaseReturn:
       return On<wire::LeaseReturn>(peer, frame, [&](const auto& message) { leases_.Return(peer, message); });
     case Kind::kBlocked:
@@ -71,19 +74,32 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
 
     case Kind::kCreateActor:
       return On<wire::CreateActor>(peer, frame, [&](const auto& message) {
-        if (!JobIsEnding(peer.job)) return actors_.Create(peer, call, message);
+        if (!JobIsEnding(peer.job)) {
+          return far_actors_ != nullptr ? far_actors_->Create(peer, call, message)
+                                        : actors_.Create(peer, call, message);
+        }
         peer.connection->Fail(call, Status(Code::kUnavailable, "the job has ended"));
       });
     case Kind::kActorReady:
-      return On<wire::ActorReady>(peer, frame, [&](const auto& message) { actors_.Ready(peer, message); });
+      return On<wire::ActorReady>(peer, frame, [&](const auto& message) {
+        if (guests_ == nullptr || !guests_->Ready(peer, message)) actors_.Ready(peer, message);
+      });
     case Kind::kActorFailed:
-      return On<wire::ActorFailed>(peer, frame, [&](const auto& message) { actors_.Failed(peer, message); });
+      return On<wire::ActorFailed>(peer, frame, [&](const auto& message) {
+        if (guests_ == nullptr || !guests_->Failed(peer, message)) actors_.Failed(peer, message);
+      });
     case Kind::kAttachActor:
-      return On<wire::AttachActor>(peer, frame, [&](const auto& message) { actors_.Attach(peer, message); });
+      return On<wire::AttachActor>(peer, frame, [&](const auto& message) {
+        return far_actors_ != nullptr ? far_actors_->Attach(peer, message) : actors_.Attach(peer, message);
+      });
     case Kind::kKillActor:
-      return On<wire::KillActor>(peer, frame, [&](const auto& message) { actors_.Kill(peer, message); });
+      return On<wire::KillActor>(peer, frame, [&](const auto& message) {
+        return far_actors_ != nullptr ? far_actors_->Kill(peer, message) : actors_.Kill(peer, message);
+      });
     case Kind::kFindActor:
-      return On<wire::FindActor>(peer, frame, [&](const auto& message) { actors_.Find(peer, call, message); });
+      return On<wire::FindActor>(peer, frame, [&](const auto& message) {
+        return far_actors_ != nullptr ? far_actors_->Find(peer, call, message) : actors_.Find(peer, call, message);
+      });
 
     case Kind::kCreateGroup:
       return On<wire::CreateGroup>(peer, frame, [&](const auto& message) { CreateGroup(peer, call, message); });
@@ -267,7 +283,8 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
   reply.uptime_seconds = static_cast<double>(base::NowMicros() - started_us_) / 1e6;
   reply.total = config_.total;
   reply.in_use = leases_.InUse();
-  reply.actors = static_cast<std::uint32_t>(actors_.living());
+  reply.actors = static_cast<std::uint32_t>(actors_.living() - actors_.elsewhere());
+  if (guests_ != nullptr) reply.actors += static_cast<std::uint32_t>(guests_->size());
   reply.tasks_finished = finished_;
   std::uint64_t unfinished = 0;
   for (const auto& [serial, other] : peers_.all()) {

@@ -74,6 +74,11 @@ void Programs::RemoveJob(const Id& job) {
   for (const OnFacts& done : local->waiting) done(Status(Code::kUnavailable, "the job has ended"));
 }
 
+base::Fd Programs::Executable(const Id& job) const {
+  const auto it = locals_.find(job);
+  return it == locals_.end() ? base::Fd() : Reopen(it->second->executable.get());
+}
+
 void Programs::Describe(const Id& job, bool same_machine, OnFacts done) {
   const auto it = locals_.find(job);
   if (it == locals_.end()) return done(Status(Code::kUnavailable, "the job has ended"));

@@ -47,6 +47,8 @@ class Programs {
   void RemoveJob(const Id& job);
   // What another node needs to know to run it. `same_machine`: that node can open the path.
   void Describe(const Id& job, bool same_machine, OnFacts done);
+  // Of a job of this node; not valid if there is none.
+  [[nodiscard]] base::Fd Executable(const Id& job) const;
 
   // ---- elsewhere ----
 

@@ -61,6 +61,10 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
     const Lock lock(mutex_);
     if (!lost_.ok()) return Status(lost_.code, lost_.message);
     std::string frames;
+    const auto hold = [&](const Id& id, ProcessId owner) {
+      message.args.push_back(id);
+      message.arg_owners.push_back(owner);
+    };
     const auto append = [&](const void* data, std::size_t size) { body.append(static_cast<const char*>(data), size); };
     for (const internal::Arguments::Hole& hole : arguments.holes) {
       Entry* value = hole.entry;
@@ -73,11 +77,11 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
         shm::StoredItem item;
         item.object = value->id;
         item.place = value->place;
-        item.owner = value->origin == Origin::kBorrowed ? value->owner : self();
+        item.owner = OwnerOf(value);
         const std::uint64_t word = shm::ItemWord(shm::ItemKind::kStored, sizeof item);
         append(&word, 8);
         append(&item, sizeof item);
-        message.args.push_back(value->id);
+        hold(value->id, OwnerOf(value));
       } else {
         AnnounceContents(value, &frames);
         const std::uint64_t word = shm::ItemWord(shm::ItemKind::kValue, value->size);
@@ -85,13 +89,14 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
         append(value->where == Where::kHeap ? value->heap : value->small, value->size);
         body.resize(shm::Padded(body.size()));
         if (value->extra != nullptr) {
-          for (Entry* inner : value->extra->contained) message.args.push_back(inner->id);
+          for (Entry* inner : value->extra->contained) hold(inner->id, OwnerOf(inner));
+          for (ActorEntry* inner : value->extra->contained_actors) hold(inner->id, inner->owner());
         }
       }
     }
     if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
-    for (Entry* entry : scope.entries) message.args.push_back(entry->id);
-    for (ActorEntry* actor : scope.actors) message.args.push_back(actor->id);
+    for (Entry* entry : scope.entries) hold(entry->id, OwnerOf(entry));
+    for (ActorEntry* actor : scope.actors) hold(actor->id, actor->owner());
   }
   body.append(reinterpret_cast<const char*>(arguments.bytes.data()) + copied, arguments.bytes.size() - copied);
   header.bytes = static_cast<std::uint32_t>(sizeof header + shm::Padded(body.size()));
@@ -101,7 +106,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
 
   Result<wire::ActorCreated> created = link().Call<wire::ActorCreated>(message);
   if (!created.ok()) return created.status();
-  return AdoptActor(created->actor, &created->options, true);
+  return AdoptActor(created->actor, created->home, &created->options, true);
 }
 
 Result<ActorEntry*> Owner::FindActor(const std::string& name, const std::string& space) {
@@ -110,7 +115,7 @@ Result<ActorEntry*> Owner::FindActor(const std::string& name, const std::string&
   message.space = space.empty() ? setup_.space : space;
   Result<wire::ActorFound> found = link().Call<wire::ActorFound>(message);
   if (!found.ok()) return found.status();
-  return AdoptActor(found->actor, &found->options, true);
+  return AdoptActor(found->actor, found->home, &found->options, true);
 }
 
 Status Owner::KillActor(ActorEntry* actor, bool restart) {
@@ -123,6 +128,7 @@ Status Owner::KillActor(ActorEntry* actor, bool restart) {
   wire::KillActor message;
   message.actor = actor->id;
   message.restart = restart;
+  message.home = actor->home;
   return link().Send(message);
 }
 
@@ -141,10 +147,15 @@ Status Owner::AttachActor(ActorEntry* actor) {
     actor->lane->active = true;
     active_lanes_.push_back(actor->lane);
   }
+  return SendAttach(actor);
+}
+
+Status Owner::SendAttach(ActorEntry* actor) {
   wire::AttachActor message;
   message.actor = actor->id;
   message.queue = actor->queue->offset;
   message.lane = actor->lane->offset;
+  message.home = actor->home;
   actor->attached = true;
   return link().Send(message);
 }
@@ -204,22 +215,60 @@ void Owner::OnActorState(const wire::ActorState& state) {
   const auto it = actors_.find(state.actor);
   if (it == actors_.end()) return;
   ActorEntry* actor = it->second;
+  Lane* lane = actor->lane;
+  if (lane != nullptr && lane->far != nullptr && state.phase != wire::ActorPhase::kAlive) {
+    // What its worker answered before counts, and may still be on its way.
+    if (lane->far->link != nullptr && !lane->far->closed) {
+      actor->unread.push_back(state);
+      lane->far->over = true;
+      lane->far->link->Close();
+      return;
+    }
+    EndFar(*lane);
+  }
+  ApplyActorState(actor, state);
+}
+
+void Owner::ApplyActorState(ActorEntry* actor, const wire::ActorState& state) {
   if (state.phase == wire::ActorPhase::kGone) return ForgetActor(actor);
   if (actor->phase == wire::ActorPhase::kDead) return;
   actor->phase = state.phase;
   if (state.phase == wire::ActorPhase::kRestarting) {
-    RestartActor(actor, state.failure);
+    RestartActor(actor, state);
   } else if (state.phase == wire::ActorPhase::kDead) {
     actor->failure = state.failure;
     FailActor(actor);
+  } else if (state.phase == wire::ActorPhase::kAlive && !state.address.empty() && actor->lane != nullptr) {
+    Lane& lane = *actor->lane;
+    if (lane.far != nullptr && !lane.far->closed) return;  // we are there already
+    if (lane.far != nullptr) {
+      // It lives: only the connection was lost, and with it whatever was on its way.
+      EndFar(lane);
+      wire::ActorState lost = state;
+      lost.exact = false;
+      lost.failure = Failure{Code::kWorkerCrashed,
+                             Cat("the connection to actor ", actor->options.class_name, " (", ToString(actor->id),
+                                 ") on another node broke, and it is not known what became of the call; set "
+                                 "max_call_retries to have calls retried"),
+                             {},
+                             {}};
+      ResendCalls(actor, lost);
+    }
+    StartFar(lane, state.worker, state.address, state.pass);
   }
   SettleDoomed();
 }
 
-// Its process died and another will take over: calls it had begun are lost or sent again, in order, before
-// those it had not seen.
-void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
+// Its process died and another will take over.
+void Owner::RestartActor(ActorEntry* actor, const wire::ActorState& state) {
   if (!actor->attached) return;
+  actor->lane->broken = 0;
+  ResendCalls(actor, state);
+  static_cast<void>(AttachActor(actor));
+}
+
+// Calls it had begun are lost or sent again, in order, before those it had not seen.
+void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
   ClassQueue& queue = *actor->queue;
   ReadLane(*actor->lane);
   std::vector<Entry*> begun;
@@ -238,22 +287,32 @@ void Owner::RestartActor(ActorEntry* actor, const Failure& failure) {
   queue.ring.ForClaimed(actor->lane->index, [&](std::uint64_t spec, std::uint64_t position) {
     if (Entry* entry = find(spec, position); entry != nullptr) begun.push_back(entry);
   });
+  if (actor->lane->sent_far && state.exact) {
+    // Sent is not begun: that are only those up to the call in which it died.
+    const auto last = std::find_if(begun.begin(), begun.end(), [&](const Entry* entry) {
+      return shm::TaskToken(entry->index, entry->generation) == state.token;
+    });
+    const auto first = last == begun.end() ? begun.begin() : last + 1;
+    waiting.assign(first, begun.end());
+    begun.erase(first, begun.end());
+  }
   queue.ring.ForReady([&](std::uint64_t spec, std::uint64_t position) {
     if (Entry* entry = find(spec, position); entry != nullptr) waiting.push_back(entry);
   });
   queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
   const std::uint32_t index = actor->lane->index;
+  const ProcessId worker = actor->lane->reader.memory().worker.load(std::memory_order_relaxed);
   actor->lane->reader = shm::LaneReader(setup_.arena->at(actor->lane->offset));
   actor->lane->reader.memory().index = index;
+  actor->lane->sent_far = false;
   std::deque<ClassQueue::Waiting> rest = std::move(queue.backlog);
   queue.backlog.clear();
-  for (Entry* entry : begun) RetryOrFail(entry, failure, true, false);
+  for (Entry* entry : begun) RetryOrFail(entry, state.failure, true, false, worker);
   for (Entry* entry : waiting) {
     if (!entry->done()) Push(entry);
   }
   for (const ClassQueue::Waiting& next : rest) queue.backlog.push_back(next);
   Refill(queue);
-  static_cast<void>(AttachActor(actor));
 }
 
 // Dead for good. Its process may live on for a moment, and look at the queue: that stays until kGone.

@@ -72,6 +72,8 @@ struct Lane {
   ClassQueue* queue = nullptr;
   shm::LaneReader reader;
   std::unique_ptr<FarLane> far;
+  int broken = 0;         // connections in a row that did not come about; an actor's
+  bool sent_far = false;  // of an actor: what is claimed was sent over a connection
 };
 
 struct ClassQueue {
@@ -124,6 +126,7 @@ struct ActorEntry {
   Id id;
   wire::ActorOptions options;
   std::uint32_t session = 0;
+  NodeNumber home = 0;      // of the cluster: who decides about it
   std::uint32_t holds = 0;  // the daemon counts for us, to be dropped with the last handle
   bool attached = false;
   bool killed = false;  // by us, for good
@@ -132,6 +135,11 @@ struct ActorEntry {
   std::unique_ptr<owner::ClassQueue> queue;
   owner::Lane* lane = nullptr;
   std::deque<Entry*> order;  // ordered actors: calls not yet in the ring, first one parked or blocked
+  // What was said of it while answers were still to be read from its connection, in order.
+  std::vector<wire::ActorState> unread;
+
+  // As the owner of an object would be named.
+  [[nodiscard]] ProcessId owner() const { return OnNode(home, 0); }
 };
 
 }  // namespace manta::internal

@@ -90,7 +90,7 @@ void Owner::Finish(Entry* entry) {
   }
 }
 
-void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable) {
+void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable, ProcessId worker) {
   if (entry->done() || entry->queue == nullptr) return;
   const bool cancelled = (entry->flags & Entry::kCancelled) != 0;
   if (cancelled) {
@@ -107,6 +107,7 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
     }
     if (!orphans.empty()) {
       std::vector<Place> places(orphans.size());
+      for (Place& place : places) place.node = NodeOf(worker);
       link().Free(std::move(orphans), std::move(places));
     }
     Push(entry);
@@ -151,7 +152,7 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
     const bool once = (header.flags & shm::SpecHeader::kOnce) != 0;
     const bool to_blame = lane.far == nullptr || lane.far->died_in == shm::TaskToken(entry->index, entry->generation);
     if (to_blame || (entry->flags & Entry::kCancelled) != 0 || (once && (entry->flags & Entry::kBegun) != 0)) {
-      RetryOrFail(entry, failure, true, false);
+      RetryOrFail(entry, failure, true, false, lane.worker);
     } else {
       Push(entry);
     }

@@ -18,6 +18,7 @@ constexpr std::uint32_t kFewest = 2;
 constexpr std::uint32_t kFirst = 16;  // while nothing is known
 constexpr std::uint32_t kMost = 4096;
 constexpr std::size_t kMostBytes = 1U << 20;  // of a batch, and of what the socket has not taken
+constexpr int kMostBroken = 3;                // connections to an actor in a row
 constexpr std::int64_t kSilentUs = 5000;      // without an answer for so long, what it has not begun comes back
 
 }  // namespace
@@ -47,24 +48,22 @@ Lane* Owner::FindFar(std::uint32_t index, std::uint64_t serial) {
   return lane->far != nullptr && lane->far->serial == serial ? lane : nullptr;
 }
 
-void Owner::StartFar(Lane& lane, const wire::LeaseGranted& granted) {
+void Owner::StartFar(Lane& lane, ProcessId worker, const std::string& address, std::uint64_t pass) {
   lane.far = std::make_unique<FarLane>();
+  lane.sent_far = true;
   FarLane& far = *lane.far;
   far.serial = next_far_++;
   far.claims = shm::QueueWorker(setup_.arena->at(lane.queue->offset), lane.index);
-  lane.reader.memory().worker.store(granted.worker, std::memory_order_relaxed);
+  lane.reader.memory().worker.store(worker, std::memory_order_relaxed);
   Result<far::Thread*> thread = FarThread();
   Result<std::shared_ptr<wire::Secrets>> secrets = Secrets();
   if (!thread.ok() || !secrets.ok()) {
-    const Status why = thread.ok() ? secrets.status() : thread.status();
-    static_cast<void>(link().Send(wire::LeaseBroken{lane.request, why.message()}));
-    return;
+    return FarBroken(lane, thread.ok() ? secrets.status() : thread.status());
   }
   wire::DialOptions options;
   options.role = wire::LinkRole::kOwner;
   options.secrets = *secrets;
-  (*thread)->Post([this, index = lane.index, serial = far.serial, address = granted.address, pass = granted.pass,
-                   options, loop = *thread] {
+  (*thread)->Post([this, index = lane.index, serial = far.serial, address, pass, options, loop = *thread] {
     auto dial = std::make_unique<wire::Dial>(
         loop->loop(), address, options,
         [this, index, serial, pass](Result<wire::Link> link) { OnFarConnected(index, serial, pass, std::move(link)); });
@@ -75,13 +74,16 @@ void Owner::StartFar(Lane& lane, const wire::LeaseGranted& granted) {
 
 void Owner::OnFarConnected(std::uint32_t index, std::uint64_t serial, std::uint64_t pass,
                            Result<wire::Link> connected) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   Lane* lane = FindFar(index, serial);
   if (lane == nullptr) return;
   // We are inside the Dial's own callback: it goes when this is over.
   far_thread_->Post([dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});
   if (!connected.ok()) {
-    static_cast<void>(link().Send(wire::LeaseBroken{lane->request, connected.status().message()}));
+    FarBroken(*lane, connected.status());
+    lock.unlock();
+    bell_->Ring();  // an actor's calls may have failed by that
+    NotifyWaiters();
     return;
   }
   auto link = std::make_shared<far::Link>(*far_thread_, std::move(connected->stream));
@@ -95,6 +97,40 @@ void Owner::OnFarConnected(std::uint32_t index, std::uint64_t serial, std::uint6
   }
   ++lane->queue->far_lanes;
   Feed(*lane);
+}
+
+// The worker cannot be reached (any more), and nobody has said why.
+void Owner::FarBroken(Lane& lane, const Status& why) {
+  if (lane.queue->actor == nullptr) {
+    static_cast<void>(link().Send(wire::LeaseBroken{lane.request, why.message()}));
+    return;
+  }
+  // If it is dead, we are told. If it is not, we are told how to reach it, and then what was lost is sent again.
+  ActorEntry* actor = lane.queue->actor;
+  lane.far->closed = true;
+  if (++lane.broken < kMostBroken) {
+    static_cast<void>(SendAttach(actor));
+    return;
+  }
+  EndFar(lane);
+  actor->failure = Failure{Code::kActorDied,
+                           Cat("actor ", actor->options.class_name, " (", ToString(actor->id),
+                               ") cannot be reached: ", why.message(), " (tried ", lane.broken, " times)"),
+                           {},
+                           {}};
+  actor->phase = wire::ActorPhase::kDead;
+  FailActor(actor);
+  SettleDoomed();
+}
+
+void Owner::EndFar(Lane& lane) {
+  if (lane.far == nullptr) return;
+  if (lane.far->dial != nullptr) {
+    // Destroyed where it runs.
+    far_thread_->Post([dial = std::shared_ptr<wire::Dial>(std::move(lane.far->dial))] {});
+  }
+  if (lane.far->link != nullptr) lane.far->link->Close();
+  lane.far = nullptr;
 }
 
 // Sends as many calls as the worker should have.
@@ -159,6 +195,8 @@ void Owner::OnFarFrame(std::uint32_t index, std::uint64_t serial, wire::Frame& f
       Entry* entry =
           table_.Find(static_cast<std::uint32_t>(started->token >> 32), static_cast<std::uint32_t>(started->token));
       if (entry != nullptr && entry->session == session_) entry->flags |= Entry::kBegun;
+    } else if (frame.As<wire::OwnerWelcome>().ok()) {
+      lane->broken = 0;
     } else if (frame.As<wire::FarBye>().ok()) {
       lane->far->bye = true;
       lane->far->link->Send(wire::FarBye{});
@@ -223,6 +261,12 @@ void Owner::OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens) 
     std::erase_if(lane.queue->away, [&](const ClassQueue::Away& away) { return away.entry == entry; });
     if ((entry->flags & Entry::kCancelled) != 0) {
       FailCall(entry, Failure{Code::kCancelled, Cat(DescribeTask(entry), " was cancelled before it started"), {}, {}});
+    } else if (lane.queue->actor != nullptr) {
+      // It cannot go behind those that came later.
+      FailCall(entry, Failure{Code::kOutOfMemory,
+                              Cat(DescribeTask(entry), ": the actor's worker has no memory for another waiting call"),
+                              {},
+                              {}});
     } else {
       Push(entry);
     }
@@ -237,7 +281,14 @@ void Owner::OnFarClosed(std::uint32_t index, std::uint64_t serial, const Status&
     FarLane& far = *lane->far;
     far.closed = true;
     if (lane->queue->far_lanes > 0) --lane->queue->far_lanes;
-    if (far.over) {
+    if (ActorEntry* actor = lane->queue->actor; actor != nullptr) {
+      if (actor->unread.empty()) {
+        FarBroken(*lane, why.ok() ? Status(Code::kUnavailable, "its worker closed the connection") : why);
+      } else {
+        EndFar(*lane);
+        for (const wire::ActorState& state : std::exchange(actor->unread, {})) ApplyActorState(actor, state);
+      }
+    } else if (far.over) {
       const Failure broken{
           Code::kWorkerCrashed, Cat("the connection to worker ", lane->pid, " on another node broke"), {}, {}};
       // After an orderly end nothing is left to be lost.

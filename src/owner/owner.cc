@@ -179,7 +179,7 @@ void Owner::OnMessage(wire::Frame& frame) {
       Lane& lane = *it->second;
       lane.worker = message->worker;
       lane.pid = message->pid;
-      if (!message->address.empty()) StartFar(lane, *message);
+      if (!message->address.empty()) StartFar(lane, message->worker, message->address, message->pass);
       --lane.queue->requests;
       lane.queue->lanes.push_back(&lane);
       AskForWorkers(*lane.queue);  // there may be work for one more

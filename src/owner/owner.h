@@ -161,7 +161,7 @@ class Owner {
   void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
   // An entry for a Ref that arrived in some bytes; counted. `held`: the sender gave us a hold, now the entry's.
   Entry* Adopt(const Id& id, ProcessId owner, bool held);
-  ActorEntry* AdoptActor(const Id& id, const wire::ActorOptions* options, bool held);
+  ActorEntry* AdoptActor(const Id& id, NodeNumber home, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
   void BeginBorrowing();
   // `answers`: the process that will be answered next. One of another node could let go of what was borrowed
@@ -237,7 +237,8 @@ class Owner {
   void Fail(Entry* entry, Failure failure);
   void FailCall(Entry* entry, const Failure& failure);  // all its returns
   void Finish(Entry* entry);                            // the call is over: lets go of arguments
-  void RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable);
+  // `worker`: that crashed; what it may have stored for the call is freed.
+  void RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable, ProcessId worker = kNoProcess);
   void WakeDependents(Entry* entry);
   void LoseLane(Lane& lane, const Failure& failure);
   void CheckTimeouts(std::int64_t now_us);
@@ -245,7 +246,9 @@ class Owner {
   bool TakeBack(Entry* entry);
   void CallOrder(ActorEntry* actor);
   Status AttachActor(ActorEntry* actor);
+  Status SendAttach(ActorEntry* actor);
   void OnActorState(const wire::ActorState& state);
+  void ApplyActorState(ActorEntry* actor, const wire::ActorState& state);
   void OnGroupChanged(const wire::GroupChanged& message);
   void AskToSpread(ClassQueue& queue, std::uint64_t waiting);
   void FailActor(ActorEntry* actor);
@@ -256,7 +259,7 @@ class Owner {
   void SettleDoomed();
   void FailQueue(ClassQueue& queue, const Failure& failure);
   Entry* AdoptLocked(const Id& id, ProcessId owner, bool held);
-  ActorEntry* AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held);
+  ActorEntry* AdoptActorLocked(const Id& id, NodeNumber home, const wire::ActorOptions* options, bool held);
   void AnnounceLocked(Entry* entry, std::string* frames);
   void PublishLocked(Entry* entry, bool expected, std::string* frames);
   void AnnounceContents(Entry* entry, std::string* frames);
@@ -266,7 +269,8 @@ class Owner {
   [[nodiscard]] bool IsFar(ProcessId process) const;
   void QueueDrop(const Id& id, std::uint32_t holds);
   void WakeBackground();
-  void RestartActor(ActorEntry* actor, const Failure& failure);
+  void RestartActor(ActorEntry* actor, const wire::ActorState& state);
+  void ResendCalls(ActorEntry* actor, const wire::ActorState& state);
   void SendQueued(std::string* frames);  // holds and drops that wait for the daemon
   void OnObjectReady(const wire::ObjectReady& message);
   std::string NameOf(Entry* entry);
@@ -276,7 +280,9 @@ class Owner {
   void ReleaseLease(Lane& lane, const Failure* lost);
 
   // Workers on other nodes (far.cc). With the mutex held, but for the handlers, which run on the far thread.
-  void StartFar(Lane& lane, const wire::LeaseGranted& granted);
+  void StartFar(Lane& lane, ProcessId worker, const std::string& address, std::uint64_t pass);
+  void FarBroken(Lane& lane, const Status& why);
+  void EndFar(Lane& lane);
   void Feed(Lane& lane);
   void FeedAll(ClassQueue& queue);
   void BalanceFar(Lane& lane, std::int64_t now_us);
@@ -323,7 +329,7 @@ class Owner {
   struct HoldOrDrop {
     Id id;
     std::uint32_t drops = 0;       // 0: a hold
-    ProcessId owner = kNoProcess;  // of what is held; kNoProcess: an actor
+    ProcessId owner = kNoProcess;  // of what is held
   };
   std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
   std::atomic<bool> any_pending_{false};  // for a look without the mutex

@@ -83,11 +83,11 @@ void Owner::PublishLocked(Entry* entry, bool expected, std::string* frames) {
   if (entry->extra != nullptr) {
     for (Entry* inner : entry->extra->contained) outcome.contained.push_back(inner->id);
     for (ActorEntry* inner : entry->extra->contained_actors) outcome.contained.push_back(inner->id);
-    for (Entry* inner : entry->extra->contained) {
-      outcome.contained_owners.push_back(OwnerOf(inner));
-      if (IsFar(OwnerOf(inner))) far_holds_.store(true, std::memory_order_relaxed);
+    for (Entry* inner : entry->extra->contained) outcome.contained_owners.push_back(OwnerOf(inner));
+    for (ActorEntry* inner : entry->extra->contained_actors) outcome.contained_owners.push_back(inner->owner());
+    for (const ProcessId owner : outcome.contained_owners) {
+      if (IsFar(owner)) far_holds_.store(true, std::memory_order_relaxed);
     }
-    outcome.contained_owners.resize(outcome.contained.size(), kNoProcess);
   }
   *frames += wire::EncodeFrame(message);
 }
@@ -121,12 +121,12 @@ Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
   return entry;
 }
 
-ActorEntry* Owner::AdoptActor(const Id& id, const wire::ActorOptions* options, bool held) {
+ActorEntry* Owner::AdoptActor(const Id& id, NodeNumber home, const wire::ActorOptions* options, bool held) {
   const Lock lock(mutex_);
-  return AdoptActorLocked(id, options, held);
+  return AdoptActorLocked(id, home, options, held);
 }
 
-ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* options, bool held) {
+ActorEntry* Owner::AdoptActorLocked(const Id& id, NodeNumber home, const wire::ActorOptions* options, bool held) {
   ActorEntry* actor = nullptr;
   const auto it = actors_.find(id);
   if (it != actors_.end()) {
@@ -135,6 +135,7 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
   } else {
     actor = new ActorEntry();
     actor->id = id;
+    actor->home = home;
     actor->session = session_;
     actors_[id] = actor;
   }
@@ -152,7 +153,7 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, const wire::ActorOptions* opti
       borrowing.actors.push_back(actor);
     } else {
       actor->holds = 1;
-      QueueHold(id, kNoProcess);
+      QueueHold(id, actor->owner());
     }
   }
   return actor;
@@ -181,7 +182,7 @@ void Owner::EndBorrowing(ProcessId answers) {
     for (ActorEntry* actor : borrowing.actors) {
       if (actor->refs.load(std::memory_order_acquire) > 1 && actor->holds == 0) {
         actor->holds = 1;
-        QueueHold(actor->id, kNoProcess);
+        QueueHold(actor->id, actor->owner());
       }
       UnrefActor(actor);
     }
@@ -210,7 +211,8 @@ void Owner::HandOver(std::span<Entry* const> entries, std::span<ActorEntry* cons
     }
     for (ActorEntry* actor : actors) {
       message.objects.push_back(actor->id);
-      message.owners.push_back(kNoProcess);
+      message.owners.push_back(actor->owner());
+      far = far || IsFar(message.owners.back());
     }
     frames += wire::EncodeFrame(message);
   }

@@ -383,7 +383,10 @@ void Owner::Refill(ClassQueue& queue) {
 
 void Owner::AskForWorkers(ClassQueue& queue) {
   if (queue.actor != nullptr) {
-    if (queue.actor->lane != nullptr) Wake(*queue.actor->lane);
+    Lane* lane = queue.actor->lane;
+    if (lane == nullptr) return;
+    if (lane->far != nullptr) return Feed(*lane);
+    Wake(*lane);
     return;
   }
   if (queue.offset == 0) return;
@@ -509,6 +512,8 @@ void Owner::ReleaseLane(Lane* lane) {
         [dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});  // where it may be destroyed
   }
   lane->far = nullptr;
+  lane->broken = 0;
+  lane->sent_far = false;
   std::erase(active_lanes_, lane);
   free_lanes_.push_back(lane);
 }
@@ -522,6 +527,9 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
     for (Lane* lane : queue.lanes) {
       if (lane->far != nullptr) BalanceFar(*lane, now_us);
     }
+  }
+  if (queue.actor != nullptr && queue.actor->lane != nullptr && queue.actor->lane->far != nullptr) {
+    return Feed(*queue.actor->lane);
   }
   const std::uint64_t head = queue.ring.head();
   if (queue.waiting() == 0 || head != queue.last_head) {

@@ -68,7 +68,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   if ((first->flags & Entry::kTimedOut) != 0) {
     // Too late: the signal that asks for its stack has woken it up.
     first->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
-    return RetryOrFail(first, lane.timeout_failure, true, false);
+    return RetryOrFail(first, lane.timeout_failure, true, false, lane.worker);
   }
   if (header.kind == shm::ReplyKind::kFailure) {
     if (first->done()) return;
@@ -85,8 +85,8 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     if (contained) {
       entry->contains = true;
       ForContained(bytes, [&](const shm::Contained& inner) {
-        if (inner.owner == kNoProcess) {
-          entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, nullptr, true));
+        if (LocalOf(inner.owner) == 0) {
+          entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, NodeOf(inner.owner), nullptr, true));
         } else {
           entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
         }

@@ -76,9 +76,11 @@ void ActorTable::Ready(const Id& actor, ActorActions* actions) {
 void ActorTable::ConstructorFailed(const Id& actor, const Failure& failure, ActorActions* actions) {
   Actor* found = Living(actor);
   if (found == nullptr || !found->placed || found->phase == ActorPhase::kAlive) return;
+  // One that found no place did not come so far.
+  const bool infeasible = failure.code == Code::kInfeasible;
   Die(actor,
-      {Cat("its constructor failed: ", failure.message), "Fix the constructor or its arguments.", failure,
-       /*force=*/false},
+      {infeasible ? failure.message : Cat("its constructor failed: ", failure.message),
+       infeasible ? "It comes back nowhere." : "Fix the constructor or its arguments.", failure, /*force=*/false},
       actions);
 }
 
@@ -158,6 +160,10 @@ Result<Id> ActorTable::Find(const std::string& name, const std::string& space) {
   }
   actors_.at(it->second).handles_gone = false;
   return it->second;
+}
+
+void ActorTable::WillBeHeld(const Id& actor) {
+  if (Actor* found = Living(actor); found != nullptr) found->handles_gone = false;
 }
 
 const ActorTable::Actor* ActorTable::Get(const Id& actor) const {

@@ -105,6 +105,8 @@ class ActorTable {
 
   // The living actor of that name, or kNotFound. Whoever asks is about to hold it, so its handles are not gone.
   Result<Id> Find(const std::string& name, const std::string& space);
+  // The same for one that is known by its id.
+  void WillBeHeld(const Id& actor);
 
   // ---- what is ----
 

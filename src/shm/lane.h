@@ -34,7 +34,7 @@ static_assert(sizeof(ReplyHeader) == 24);
 
 struct Contained {
   Id id;
-  ProcessId owner = kNoProcess;  // kNoProcess: an actor
+  ProcessId owner = kNoProcess;  // of an actor: OnNode(its home, 0)
 };
 
 inline constexpr std::uint64_t kLaneBytes = 256ULL << 10;

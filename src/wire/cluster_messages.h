@@ -43,6 +43,11 @@ enum class ClusterKind : std::uint16_t {
   kWithdraw,
   kNodesRequest,
   kStopCluster,
+  // node and head: names of actors
+  kClaimName = 320,
+  kFindName,
+  kNamedActor,
+  kReleaseName,
   // node and head: placement groups
   kGroupsView = 325,
   kReserveBundle,
@@ -99,6 +104,22 @@ enum class ClusterKind : std::uint16_t {
   kFarStarted,
   kFarTakeBack,
   kFarBye,
+  // node and node: actors
+  kFarCreateActor = 420,
+  kFarActorMade,
+  kFarGetActor,
+  kFarKillActor,
+  kFarWatchActor,
+  kFarActorState,
+  kFarStartActor,
+  kFarStopActor,
+  kFarActorRefused,
+  kFarActorStarting,
+  kFarActorReady,
+  kFarActorFailed,
+  kFarActorDied,
+  kFarAttachActor,
+  kFarActorAttached,
 };
 
 // ---- node and head ----
@@ -190,6 +211,40 @@ struct StopCluster {
   std::uint8_t unused = 0;
 };
 
+// ---- node and head: names of actors ----
+//
+// A name belongs to one actor of a namespace; the head decides, in the order in which it is asked, and has it on disk
+// before it answers. Names of a node that is gone are free.
+
+// N -> C, a call answered by NamedActor: the sender, this actor's home, is about to make it.
+struct ClaimName {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kClaimName);
+  std::string space;
+  std::string name;
+  Id actor;
+  std::string class_name;  // for messages
+};
+// N -> C, a call answered by NamedActor or Failed{kNotFound}.
+struct FindName {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFindName);
+  std::string space;
+  std::string name;
+};
+// Whose name it is.
+struct NamedActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNamedActor);
+  Id actor;
+  NodeNumber home = 0;
+  std::string class_name;
+};
+// N -> C: the actor is dead. Nothing happens if the name is another's by now.
+struct ReleaseName {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kReleaseName);
+  std::string space;
+  std::string name;
+  Id actor;
+};
+
 // ---- node and head: placement groups ----
 //
 // What processes ask for (CreateGroup, RemoveGroup, FindGroup, ListGroups of wire/messages.h) their nodes pass on to
@@ -263,6 +318,7 @@ struct JobFacts {
   std::uint64_t program_hash = 0;      // Hello::program_hash
   std::vector<std::string> arguments;  // as in Hello
   std::vector<std::string> environment;
+  std::string space = "default";  // as in Hello
 };
 // N -> N: a worker of yours for an owner of mine. Answered one-way by FarLeaseGranted or FarLeaseRefused, perhaps much
 // later; FarLeaseEnded or FarLeaseLost when it is over.
@@ -478,6 +534,122 @@ struct FarFetchFailed {
 struct FarCopyDropped {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarCopyDropped);
   std::vector<Id> objects;
+};
+
+// ---- node and node: actors ----
+//
+// Home: the node that decides about an actor; host: where its worker is; a caller's node tells its processes what
+// becomes of it. Each may be the other. A host's end of the connection to the home ends the actor's worker, so
+// that the home may start another.
+
+// N -> home, a call answered by FarActorMade, or Failed: CreateActor of a process of mine.
+struct FarCreateActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarCreateActor);
+  ProcessId creator = kNoProcess;
+  CreateActor order;
+  JobFacts job;  // the creator's
+};
+// The asking node was given a hold, unless `exists`: then the name is an actor's at home on `home`, to be asked for.
+struct FarActorMade {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorMade);
+  Id actor;
+  ActorOptions options;
+  NodeNumber home = 0;
+  bool exists = false;
+};
+// N -> home, a call answered by ActorFound (the asking node was given a hold) or Failed{kNotFound}.
+struct FarGetActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarGetActor);
+  Id actor;
+};
+// N -> home: KillActor.
+struct FarKillActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarKillActor);
+  Id actor;
+  bool restart = false;
+};
+// N -> home: tell me what becomes of it, and now what it is. Until kGone.
+struct FarWatchActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarWatchActor);
+  Id actor;
+};
+// home -> N. `state` is for the processes there; its address is empty.
+struct FarActorState {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorState);
+  ActorState state;
+  NodeNumber host = 0;  // with kAlive
+  std::uint32_t epoch = 0;
+};
+// home -> N: be its host. Answered one-way by FarActorRefused; or by FarActorStarting when it has its worker, then by
+// FarActorReady or FarActorFailed; at the end always by FarActorDied.
+struct FarStartActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStartActor);
+  Id actor;
+  std::uint32_t epoch = 0;
+  ActorOptions options;
+  std::string spec;
+  ProcessId owner = kNoProcess;
+  std::uint64_t ticket = 0;  // of the global scheduler
+  bool final = false;        // not to be refused for load
+  JobFacts job;
+};
+// home -> host: end it. `force`: at once; else after what it runs. Also while it only waits there.
+struct FarStopActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarStopActor);
+  Id actor;
+  std::uint32_t epoch = 0;
+  bool force = false;
+  Failure failure;
+};
+// `bounced`: too busy; ask elsewhere. Else it cannot be done there at all.
+struct FarActorRefused {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorRefused);
+  Id actor;
+  std::uint32_t epoch = 0;
+  bool bounced = false;
+  Failure failure;
+};
+struct FarActorStarting {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorStarting);
+  Id actor;
+  std::uint32_t epoch = 0;
+};
+struct FarActorReady {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorReady);
+  Id actor;
+  std::uint32_t epoch = 0;
+  ProcessId worker = kNoProcess;
+};
+struct FarActorFailed {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorFailed);
+  Id actor;
+  std::uint32_t epoch = 0;
+  Failure failure;
+};
+struct FarActorDied {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorDied);
+  Id actor;
+  std::uint32_t epoch = 0;
+  Failure failure;
+  std::uint64_t token = 0;  // the call that it died in
+};
+// N -> host: this process of mine wants to call it. Answered one-way by FarActorAttached when the worker expects it;
+// not at all if it does not run there any more, of which the home will tell.
+struct FarAttachActor {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarAttachActor);
+  Id actor;
+  std::uint32_t epoch = 0;
+  ProcessId caller = kNoProcess;
+};
+struct FarActorAttached {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorAttached);
+  Id actor;
+  std::uint32_t epoch = 0;
+  ProcessId caller = kNoProcess;
+  ProcessId worker = kNoProcess;
+  std::string address;
+  std::uint64_t pass = 0;
+  Failure failure;  // it cannot listen
 };
 
 // ---- store to store, on connections of role kTransfer ----

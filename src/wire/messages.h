@@ -117,6 +117,7 @@ struct Hello {
   std::string program;                 // the executable's path, for messages
   std::uint64_t program_hash = 0;      // of its build id; workers are pooled by it
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
+  std::string space = "default";       // a driver's namespace of actor names
 };
 // N -> P. Descriptor: the node area.
 struct Welcome {
@@ -131,6 +132,7 @@ struct Welcome {
   std::string secrets;  // folder of the cluster's secrets (wire/secrets.h)
   std::string listen;   // where this node's workers wait for owners of other nodes: "127.0.0.1:0"
   bool tls = false;
+  std::string space = "default";  // the job's namespace of actor names
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -216,9 +218,10 @@ struct LeaseStart {
 // W -> N: `address` is where this worker waits for owners of other nodes.
 struct FarReady {
   static constexpr Kind kKind = Kind::kFarReady;
-  std::uint64_t lease = 0;
+  std::uint64_t lease = 0;  // 0: it answers an ActorCaller, with the same pass
   std::string address;
   Failure failure;  // it cannot listen
+  std::uint64_t pass = 0;
 };
 // W -> N: between two tasks, because the daemon asked (Doorbell::kRevoke).
 struct LeaseReturn {
@@ -263,6 +266,10 @@ struct KillWorker {
 };
 
 // ---- actors ----
+//
+// An actor's home is the node that decides about it: that of its job's driver (of a detached one the oldest node that
+// lives). It may run on another (node/far_actors.h). Where owners of objects are named, an actor stands as
+// OnNode(home, 0), on the only node of a private cluster as kNoProcess.
 
 struct ActorOptions {
   Resources need;
@@ -285,11 +292,13 @@ struct CreateActor {
   ActorOptions options;
   std::string spec;  // a shm::SpecHeader and its arguments, as in a log
   std::vector<Id> args;
+  std::vector<ProcessId> arg_owners;  // of each; none at all: all are of this node
 };
 struct ActorCreated {
   static constexpr Kind kKind = Kind::kActorCreated;
   Id actor;  // another than asked for with get_if_exists
   ActorOptions options;
+  NodeNumber home = 0;
 };
 // N -> W: run the constructor, then serve callers.
 struct ActorStart {
@@ -322,13 +331,18 @@ struct AttachActor {
   Id actor;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
+  NodeNumber home = 0;
 };
-// N -> W. Descriptor: the caller's arena.
+// N -> W. Descriptor: the caller's arena, unless it is on another node.
 struct ActorCaller {
   static constexpr Kind kKind = Kind::kActorCaller;
   ProcessId owner = kNoProcess;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
+  // As in LeaseStart. Answered by FarReady.
+  bool far = false;
+  std::uint64_t pass = 0;
+  ProcessId stored_for = kNoProcess;
 };
 // kDead: no call will be answered any more. kGone follows when its process has ended, too: only then does nobody look
 // at the callers' queues and lanes any more.
@@ -340,12 +354,19 @@ struct ActorState {
   ActorPhase phase = ActorPhase::kStarting;
   ProcessId worker = kNoProcess;
   Failure failure;  // with kRestarting and kDead: why
+  // With kAlive, after AttachActor: it runs on another node. Where it waits for us, and by what it knows us.
+  std::string address;
+  std::uint64_t pass = 0;
+  // With kRestarting: the call that it died in (as in LeaseLost; 0: in none), if that is known.
+  std::uint64_t token = 0;
+  bool exact = true;
 };
 // P -> N. `restart`: let it come back if restarts are left. Otherwise it is dead for good.
 struct KillActor {
   static constexpr Kind kKind = Kind::kKillActor;
   Id actor;
   bool restart = false;
+  NodeNumber home = 0;
 };
 // P -> N, a call answered by ActorFound, or Failed{kNotFound}. The sender becomes a holder.
 struct FindActor {
@@ -357,6 +378,7 @@ struct ActorFound {
   static constexpr Kind kKind = Kind::kActorFound;
   Id actor;
   ActorOptions options;
+  NodeNumber home = 0;
 };
 
 // ---- placement groups ----
@@ -429,7 +451,7 @@ struct Outcome {
   Place place;                              // in the store, or
   std::string bytes;                        // the value itself
   std::vector<Id> contained;                // Refs and actor handles inside the value; the object holds them
-  std::vector<ProcessId> contained_owners;  // of each; kNoProcess: an actor. None at all: all are of this node
+  std::vector<ProcessId> contained_owners;  // of each. None at all: all are of this node
 };
 // Holders are counted: a process holds an object or actor while it was given more holds (by Expect, Publish,
 // Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when

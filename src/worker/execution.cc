@@ -236,8 +236,9 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
     served_->lane.memory().running.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_release);
   }
-  if (served_ != nullptr && served_->far != nullptr &&
-      (header_.flags & (shm::SpecHeader::kTimed | shm::SpecHeader::kOnce)) != 0) {
+  // An actor's calls run in order: from the one that it died in, the caller knows which had begun.
+  const std::uint16_t announced = shm::SpecHeader::kTimed | (actor_ == nullptr ? shm::SpecHeader::kOnce : 0);
+  if (served_ != nullptr && served_->far != nullptr && (header_.flags & announced) != 0) {
     served_->far->Started(shm::TaskToken(header_.entry, header_.generation));
   }
   if (actor_ != nullptr) self = actor_->self;
@@ -359,6 +360,7 @@ void Execution::ReplyContained() {
   for (internal::ActorEntry* actor : scope_->actors) {
     shm::Contained inner;
     inner.id = actor->id;
+    inner.owner = actor->owner();
     names.push_back(inner);
     internal::Release(actor);
   }

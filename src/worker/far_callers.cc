@@ -21,17 +21,17 @@ std::uint64_t TokenOf(const std::byte* spec) {
 
 }  // namespace
 
-FarCaller::FarCaller(ProcessId owner, std::shared_ptr<shm::Arena> arena, std::uint64_t queue, std::uint64_t lane,
-                     std::shared_ptr<shm::ChunkAllocator> chunks, std::function<void()> wake)
+FarCaller::FarCaller(ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake)
     : owner_(owner),
-      arena_(std::move(arena)),
-      queue_(queue),
-      lane_(lane),
+      arena_(memory.arena),
+      queue_(memory.queue),
+      lane_(memory.lane),
+      prompt_(prompt),
       wake_(std::move(wake)),
-      chunks_(std::move(chunks)),
+      chunks_(memory.chunks),
       log_(*arena_, *chunks_),
-      ring_(arena_->at(queue)) {
-  shm::LaneReader reader(arena_->at(lane));  // makes it like new
+      ring_(arena_->at(queue_)) {
+  shm::LaneReader reader(arena_->at(lane_));  // makes it like new
   reader.memory().index = 1;
 }
 
@@ -56,7 +56,7 @@ void FarCaller::Started(std::uint64_t token) {
 
 void FarCaller::Flush(bool more) {
   const std::lock_guard lock(mutex_);
-  if (!more || replies_.size() >= kBatchBytes) SendReplies();
+  if (!more || prompt_ || replies_.size() >= kBatchBytes) SendReplies();
 }
 
 void FarCaller::SendReplies() {
@@ -129,7 +129,9 @@ void FarCaller::OnClosed() {
     ring_.ForReady([&](std::uint64_t, std::uint64_t position) { static_cast<void>(ring_.TryTake(position)); });
     waiting_.clear();
   }
+  over_.store(true, std::memory_order_release);
   if (done) done();
+  wake_();
 }
 
 void FarCaller::Take(std::string_view specs) {
@@ -228,7 +230,7 @@ Result<std::string> FarCallers::Listen() {
   return address_;
 }
 
-Result<std::shared_ptr<FarCaller>> FarCallers::Expect(std::uint64_t pass, ProcessId owner) {
+Result<std::shared_ptr<FarCaller>> FarCallers::Expect(std::uint64_t pass, ProcessId owner, bool prompt) {
   if (address_.empty()) return Status(Code::kUnavailable, "this worker does not listen");
   std::promise<std::shared_ptr<FarCaller>> made;
   thread_->Post([&] {
@@ -245,8 +247,9 @@ Result<std::shared_ptr<FarCaller>> FarCallers::Expect(std::uint64_t pass, Proces
         chunks_->Free(its_lane, shm::kLaneBytes);
       });
     };
-    made.set_value(std::shared_ptr<FarCaller>(
-        new FarCaller(owner, arena_, queue, lane, chunks_, [this] { owner_.bell().Ring(); }), destroy));
+    const FarCaller::Memory memory{arena_, chunks_, queue, lane};
+    made.set_value(
+        std::shared_ptr<FarCaller>(new FarCaller(owner, memory, prompt, [this] { owner_.bell().Ring(); }), destroy));
   });
   std::shared_ptr<FarCaller> caller = made.get_future().get();
   if (caller == nullptr) return Status(Code::kOutOfMemory, "too many callers on other nodes for one worker");

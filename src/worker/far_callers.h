@@ -32,9 +32,15 @@ namespace manta::worker {
 
 class FarCaller {
  public:
-  // `arena` is memory of this process for all its far callers; `wake` rings the worker's main thread.
-  FarCaller(ProcessId owner, std::shared_ptr<shm::Arena> arena, std::uint64_t queue, std::uint64_t lane,
-            std::shared_ptr<shm::ChunkAllocator> chunks, std::function<void()> wake);
+  struct Memory {  // of this process, for all its far callers
+    std::shared_ptr<shm::Arena> arena;
+    std::shared_ptr<shm::ChunkAllocator> chunks;
+    std::uint64_t queue = 0;
+    std::uint64_t lane = 0;
+  };
+  // `wake` rings the worker's main thread. `prompt`: no answer waits for the next one, so that when this process dies
+  // only the call that it was in is not answered.
+  FarCaller(ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake);
   ~FarCaller() { log_.Clear(); }
   FarCaller(const FarCaller&) = delete;
   FarCaller& operator=(const FarCaller&) = delete;
@@ -48,6 +54,8 @@ class FarCaller {
   void Return(std::function<void()> done);
 
   [[nodiscard]] ProcessId owner() const { return owner_; }
+  // Nothing comes any more.
+  [[nodiscard]] bool closed() const { return over_.load(std::memory_order_acquire); }
   [[nodiscard]] const std::shared_ptr<shm::Arena>& arena() const { return arena_; }
   [[nodiscard]] std::uint64_t queue() const { return queue_; }
   [[nodiscard]] std::uint64_t lane() const { return lane_; }
@@ -69,7 +77,9 @@ class FarCaller {
   const std::shared_ptr<shm::Arena> arena_;
   const std::uint64_t queue_;
   const std::uint64_t lane_;
+  const bool prompt_;
   const std::function<void()> wake_;
+  std::atomic<bool> over_{false};
   // The far thread's own.
   std::shared_ptr<shm::ChunkAllocator> chunks_;
   owner::TaskLog log_;
@@ -93,7 +103,7 @@ class FarCallers {
   // Where this worker listens; starts to if it does not yet.
   Result<std::string> Listen();
   // A caller that will come and show `pass`.
-  Result<std::shared_ptr<FarCaller>> Expect(std::uint64_t pass, ProcessId owner);
+  Result<std::shared_ptr<FarCaller>> Expect(std::uint64_t pass, ProcessId owner, bool prompt);
 
  private:
   void Accept(wire::Link link);

@@ -59,7 +59,7 @@ Status Worker::Join() {
   setup.arena = arena_;
   setup.node = node_;
   setup.welcome = *welcome;
-  setup.space = "default";
+  setup.space = welcome->space;
   setup.runner = this;
   setup.function_name = &FunctionName;
   const std::lock_guard lock(mail_mutex_);
@@ -146,16 +146,17 @@ std::unique_ptr<Served> Worker::Serving(ProcessId owner, std::uint64_t queue, st
 }
 
 // For an owner on another node, which will come to us.
-Result<std::unique_ptr<Served>> Worker::ServingFar(const wire::LeaseStart& message, std::string* address) {
+Result<std::unique_ptr<Served>> Worker::ServingFar(ProcessId owner, std::uint64_t pass, ProcessId stored_for,
+                                                   std::string* address) {
   if (far_ == nullptr) far_ = std::make_unique<FarCallers>(*owner_);
   Result<std::string> listening = far_->Listen();
   if (!listening.ok()) return listening.status();
   *address = *listening;
-  Result<std::shared_ptr<FarCaller>> caller = far_->Expect(message.pass, message.owner);
+  Result<std::shared_ptr<FarCaller>> caller = far_->Expect(pass, owner, prompt_);
   if (!caller.ok()) return caller.status();
   auto served = std::make_unique<Served>();
-  served->owner = message.owner;
-  served->stored_for = message.stored_for;
+  served->owner = owner;
+  served->stored_for = stored_for;
   served->far = *caller;
   served->arena = (*caller)->arena();
   served->lane = shm::LaneWriter(served->arena->at((*caller)->lane()));
@@ -172,7 +173,8 @@ void Worker::StartLease(wire::Frame& frame) {
   if (message->far) {
     wire::FarReady ready;
     ready.lease = message->lease;
-    Result<std::unique_ptr<Served>> far = ServingFar(*message, &ready.address);
+    Result<std::unique_ptr<Served>> far =
+        ServingFar(message->owner, message->pass, message->stored_for, &ready.address);
     if (far.ok()) {
       served = std::move(*far);
     } else {
@@ -226,6 +228,7 @@ void Worker::StartActor(wire::Frame& frame) {
   actor_->serial = message->options.concurrency == 1;
   actor_need_ = message->options.need;
   concurrency_ = message->options.concurrency;
+  prompt_ = message->options.max_call_retries == 0;
   if (const std::uint64_t offset = owner_->AllocateShared(sizeof(shm::OrderMemory)); offset != 0) {
     actor_->order = shm::OrderLog(arena_->at(offset));
     reinterpret_cast<shm::ArenaHeader*>(arena_->at(0))->order_log.store(offset);
@@ -259,7 +262,21 @@ void Worker::StartActor(wire::Frame& frame) {
 void Worker::AddCaller(wire::Frame& frame) {
   Result<wire::ActorCaller> message = frame.As<wire::ActorCaller>();
   if (!message.ok()) return;
-  std::unique_ptr<Served> served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  std::unique_ptr<Served> served;
+  if (message->far) {
+    wire::FarReady ready;
+    ready.pass = message->pass;
+    Result<std::unique_ptr<Served>> far =
+        ServingFar(message->owner, message->pass, message->stored_for, &ready.address);
+    if (far.ok()) {
+      served = std::move(*far);
+    } else {
+      ready.failure = ToFailure(far.status());
+    }
+    static_cast<void>(link_->Send(ready));
+  } else {
+    served = Serving(message->owner, message->queue, message->lane, frame.fds);
+  }
   if (served == nullptr) return;
   served->need = actor_need_;
   served_.push_back(std::move(served));
@@ -296,6 +313,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
     execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
     if (!execution->deferred()) {
       served.queue.Done(task);
+      if (served.far != nullptr) served.far->Flush(served.queue.Ready());
       return;
     }
     ++deferred_;
@@ -384,6 +402,10 @@ bool Worker::WorkWaits() {
 void Worker::Idle() {
   for (const std::unique_ptr<Served>& served : served_) {
     if (served->far != nullptr) served->far->Flush(false);
+  }
+  if (actor_ != nullptr && in_pool_.load() == 0 && deferred_ == 0) {
+    // Callers of other nodes that are gone; no call of theirs runs.
+    std::erase_if(served_, [](const auto& served) { return served->far != nullptr && served->far->closed(); });
   }
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
   bool woke_here = false;

@@ -52,7 +52,8 @@ class Worker final : public owner::InPlaceRunner {
   void AddCaller(wire::Frame& frame);
   std::shared_ptr<shm::Arena> ArenaOf(ProcessId owner, std::vector<base::Fd>& fds);
   std::unique_ptr<Served> Serving(ProcessId owner, std::uint64_t queue, std::uint64_t lane, std::vector<base::Fd>& fds);
-  Result<std::unique_ptr<Served>> ServingFar(const wire::LeaseStart& message, std::string* address);
+  Result<std::unique_ptr<Served>> ServingFar(ProcessId owner, std::uint64_t pass, ProcessId stored_for,
+                                             std::string* address);
   bool ServeOnce();
   void RunTask(Served& served, const shm::QueueWorker::Task& task);
   bool WorkWaits();
@@ -83,6 +84,7 @@ class Worker final : public owner::InPlaceRunner {
 
   std::unique_ptr<ActorSelf> actor_;
   Resources actor_need_;
+  bool prompt_ = false;  // calls of the actor are not to be made twice
   std::uint32_t concurrency_ = 1;
   std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
   bool step_busy_ = true;       // something is under way there; its constructor may have begun it

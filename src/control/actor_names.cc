@@ -1,0 +1,129 @@
+#include "control/actor_names.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace manta::control {
+namespace {
+
+using Name = rules::ActorNames::Name;
+
+constexpr std::string_view kPrefix = "name/";
+
+std::string KeyOf(const Name& name) { return Cat(kPrefix, name.first.size(), "/", name.first, "/", name.second); }
+
+// False: nobody of ours wrote it.
+bool Parse(const std::string& key, Name* name) {
+  char* end = nullptr;
+  const std::size_t length = std::strtoul(key.c_str() + kPrefix.size(), &end, 10);
+  const std::size_t at = static_cast<std::size_t>(end - key.c_str()) + 1;
+  if (key.size() < at || key.size() - at < length + 1) return false;
+  name->first = key.substr(at, length);
+  name->second = key.substr(at + length + 1);
+  return true;
+}
+
+wire::NamedActor ToMessage(const rules::ActorNames::Bearer& bearer) {
+  return wire::NamedActor{bearer.actor, bearer.home, bearer.class_name};
+}
+
+}  // namespace
+
+void ActorNameTable::Open(std::function<bool(NodeNumber)> lives, std::function<void(const Status&)> done) {
+  auto next = std::make_shared<std::function<void(std::string)>>();
+  *next = [this, alive = alive_, next, lives = std::move(lives), done = std::move(done)](std::string after) {
+    tables_.Scan(Table::kActors, std::string(kPrefix), std::move(after), 0, [=, this](const Result<Page>& page) {
+      if (!*alive) return;
+      if (!page.ok()) return done(page.status());
+      for (const Entry& entry : page.value().entries) {
+        Name name;
+        wire::NamedActor named;
+        try {
+          named = Decode<wire::NamedActor>(std::as_bytes(std::span(entry.value)));
+        } catch (const Error& error) {
+          return done(Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what())));
+        }
+        if (!Parse(entry.key, &name)) continue;
+        if (lives(named.home)) {
+          static_cast<void>(names_.Claim(name, {named.actor, named.home, named.class_name}));
+        } else {
+          Save(name, nullptr);
+        }
+      }
+      const bool more = page.value().more && !page.value().entries.empty();
+      if (more) return (*next)(page.value().entries.back().key);
+      done({});
+      *next = nullptr;
+    });
+  };
+  (*next)("");
+}
+
+bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Reply& reply) {
+  if (const Result<wire::ClaimName> claim = frame.As<wire::ClaimName>(); claim.ok()) {
+    Claim(from, claim.value(), frame.call, reply);
+    return true;
+  }
+  if (const Result<wire::FindName> find = frame.As<wire::FindName>(); find.ok()) {
+    const auto* bearer = names_.Find({find.value().space, find.value().name});
+    if (bearer != nullptr) {
+      reply(wire::EncodeFrame(ToMessage(*bearer), frame.call));
+    } else {
+      const std::string why =
+          Cat("no living actor is named \"", find.value().name, "\" in namespace \"", find.value().space,
+              "\"; check the spelling and the namespace, or create it with get_if_exists");
+      reply(wire::EncodeFrame(wire::Failed{Failure{Code::kNotFound, why, {}, {}}}, frame.call));
+    }
+    return true;
+  }
+  if (const Result<wire::ReleaseName> release = frame.As<wire::ReleaseName>(); release.ok()) {
+    const Name name{release.value().space, release.value().name};
+    if (names_.Release(name, release.value().actor)) Save(name, nullptr);
+    return true;
+  }
+  return false;
+}
+
+void ActorNameTable::Claim(NodeNumber from, const wire::ClaimName& message, std::uint64_t call, const Reply& reply) {
+  const Name name{message.space, message.name};
+  if (const std::size_t size = KeyOf(name).size(); size > wire::kMaxControlKey) {
+    const std::string why = Cat("an actor's name and namespace of ", size,
+                                " bytes are too long: ", wire::kMaxControlKey, " at most; choose a shorter name");
+    return reply(wire::EncodeFrame(wire::Failed{Failure{Code::kInvalid, why, {}, {}}}, call));
+  }
+  const rules::ActorNames::Bearer bearer = names_.Claim(name, {message.actor, from, message.class_name});
+  const std::string answer = wire::EncodeFrame(ToMessage(bearer), call);
+  if (bearer.actor != message.actor) return reply(answer);
+  Save(name, [this, reply, answer, name, call, actor = message.actor](const Status& saved) {
+    if (saved.ok()) return reply(answer);
+    names_.Release(name, actor);
+    reply(wire::EncodeFrame(wire::Failed{ToFailure(saved)}, call));
+  });
+}
+
+void ActorNameTable::NodeGone(NodeNumber node) {
+  for (const Name& name : names_.NodeGone(node)) Save(name, nullptr);
+}
+
+// As it is now: deleted, if nobody has it.
+void ActorNameTable::Save(const Name& name, std::function<void(const Status&)> done) {
+  wire::ControlWrite write;
+  write.table = Table::kActors;
+  write.key = KeyOf(name);
+  if (const auto* bearer = names_.Find(name); bearer != nullptr) {
+    const wire::NamedActor record = ToMessage(*bearer);
+    std::string text(EncodedSize(record), '\0');
+    Encode(record, std::as_writable_bytes(std::span(text)));
+    write.value = std::move(text);
+  }
+  tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
+    if (!*alive) return;
+    if (!written.ok()) {
+      std::fprintf(stderr, "manta-control: cannot save an actor's name: %s\n", written.status().message().c_str());
+    }
+    if (done) done(written.status());
+  });
+}
+
+}  // namespace manta::control

@@ -1,0 +1,160 @@
+// FarActors is what actors need of other nodes. An actor has a home, which decides about it (node/actors.h): the node
+// of its job's driver, with which it lives and dies; of a detached one, which outlives drivers, the oldest node that
+// lives. Any node may be its host, where its worker runs (node/guests.h), and any process of any node may call it.
+//
+//   creator's node --FarCreateActor--> home --FarStartActor--> host --FarActorReady--> home
+//   caller's node --FarWatchActor--> home --FarActorState--> caller's node --FarAttachActor--> host
+//
+// The head gives names (control/actor_names.h). A detached actor is a job of its own, so that the end of its creator's
+// job is not its business; what it prints goes to its creator's driver while there is one.
+//
+// When the connection to a node ends: actors that run there restart elsewhere or die; actors at home there are dead to
+// the callers here; callers here that were attached to an actor there, at home on a third node, try again a few times.
+//
+// Threads: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/loop.h"
+#include "node/actors.h"
+#include "node/cluster.h"
+#include "node/directory.h"
+#include "node/far_leases.h"
+#include "node/guests.h"
+#include "node/placer.h"
+#include "node/programs.h"
+#include "rules/actor_placement.h"
+
+namespace manta::node {
+
+class FarActors final : public ActorsElsewhere {
+ public:
+  // The parts of the daemon that it works with.
+  struct Parts {
+    base::Loop& loop;
+    Cluster& cluster;
+    Peers& peers;
+    Leases& leases;
+    Directory& directory;
+    Programs& programs;
+    FarLeases& far_leases;
+    Placer& placer;
+    Actors& actors;
+    Guests& guests;
+  };
+  // What only the daemon can do.
+  struct Host {
+    // What is known of a job that runs here; nullptr: it does not, or it is about to end.
+    std::function<const wire::JobFacts*(const Id& job)> facts;
+    // A job without a driver, for a detached actor, run from `creators` program.
+    std::function<void(const Id& job, const wire::JobFacts& creators, base::Fd executable)> add_job;
+    // It may be over.
+    std::function<void(const Id& job)> check_job;
+  };
+
+  FarActors(Parts parts, Host host);
+  ~FarActors() override;
+  FarActors(const FarActors&) = delete;
+  FarActors& operator=(const FarActors&) = delete;
+
+  // ---- messages of this node's processes ----
+
+  void Create(const Peer& peer, std::uint64_t call, const wire::CreateActor& message);
+  void Find(const Peer& peer, std::uint64_t call, const wire::FindActor& message);
+  void Attach(Peer& peer, const wire::AttachActor& message);
+  void Kill(Peer& peer, const wire::KillActor& message);
+
+  void ProcessDied(ProcessId process);
+  // The head is there (again).
+  void HeadIsBack();
+
+  // ---- ActorsElsewhere ----
+
+  bool Place(const Id& actor) override;
+  void StopPlacing(const Id& actor) override;
+  void Stop(NodeNumber host, const wire::FarStopActor& order) override;
+  void Tell(NodeNumber node, const wire::FarActorState& state) override;
+  void Attach(ProcessId caller, const Id& actor, NodeNumber host, std::uint32_t epoch) override;
+  void Died(const Id& actor, const wire::ActorOptions& options, const Id& job) override;
+
+ private:
+  using OnMade = std::function<void(Result<wire::FarActorMade>)>;
+  using OnFound = std::function<void(Result<wire::ActorFound>)>;
+  struct Asked {  // CreateActor of a process here
+    ProcessId process = kNoProcess;
+    std::uint64_t call = 0;
+    Id job;
+    wire::CreateActor order;
+    int tries = 0;
+  };
+  // An actor at home here that waits for a place.
+  struct Placing {
+    enum class State : std::uint8_t { kWaits, kPlacing, kAsked };
+    State state = State::kPlacing;
+    std::uint32_t epoch = 0;
+    NodeNumber node = 0;  // that was asked
+    std::uint64_t ticket = 0;
+    std::vector<rules::NodeId> refused;
+    base::Loop::TimerId timer = 0;
+  };
+  struct Caller {
+    std::uint64_t queue = 0;
+    std::uint64_t lane = 0;
+    int tries = 0;  // since the host could not be reached
+  };
+  // An actor at home elsewhere that processes here call.
+  struct Seen {
+    NodeNumber home = 0;
+    wire::FarActorState last;
+    std::set<ProcessId> watchers;
+    std::map<ProcessId, Caller> callers;
+  };
+
+  // creation and names
+  void CreateSomewhere(const std::shared_ptr<Asked>& asked);
+  void Created(const std::shared_ptr<Asked>& asked, NodeNumber home, const Result<wire::FarActorMade>& made);
+  void CreateHere(const wire::FarCreateActor& message, OnMade done);
+  void MakeHere(const wire::FarCreateActor& message, const Id& job, const OnMade& done);
+  void ReleaseName(const wire::ActorOptions& options, const Id& actor);
+  void Get(NodeNumber home, const Id& actor, ProcessId process, const OnFound& done);
+  [[nodiscard]] NodeNumber OldestNode() const;
+  [[nodiscard]] bool IsHere(NodeNumber node) const { return node == 0 || node == self(); }
+  [[nodiscard]] NodeNumber self() const { return parts_.cluster.self().number; }
+
+  // placement
+  // Of those that the strategy allows.
+  [[nodiscard]] std::vector<rules::NodeOffer> Offers(const Strategy& strategy) const;
+  [[nodiscard]] Status NoPlace(const std::string& who, const wire::ActorOptions& options) const;
+  void AskHead(const Id& actor);
+  void Placed(const Id& actor, std::uint32_t epoch, const Result<rules::Placement>& placed);
+  void AskNode(const Id& actor, const rules::Placement& placement);
+  void SendStart(const Id& actor, const rules::Placement& placement, const Result<wire::JobFacts>& facts);
+  void LookLater(const Id& actor, std::int64_t after_us);
+  void Bounced(const Id& actor);
+  [[nodiscard]] Placing* FindAsked(const Id& actor, NodeNumber node, std::uint32_t epoch);
+
+  // callers here of actors at home elsewhere
+  void AttachSeen(const Id& actor, Seen& seen, ProcessId caller);
+  void OnState(NodeNumber from, const wire::FarActorState& message);
+  void OnAttached(const wire::FarActorAttached& message);
+  void NodeDown(NodeNumber node, const Status& why);
+
+  void Register();
+
+  Parts parts_;
+  const Host host_;
+  std::unordered_map<Id, Placing> placing_;
+  std::unordered_map<Id, Seen> seen_;
+  std::vector<wire::ReleaseName> releases_;  // that the head has not heard
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace manta::node
