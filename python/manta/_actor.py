@@ -46,7 +46,7 @@ class ActorMethod:
             self.remote = functools.partial(_stream, target, name, options)
             return
         call = _core.new_call(_gone)
-        plan = _core.intern(options.get("name", f"{target.class_name}.{name}"), 0.0, 0.0, {}, 0, 0, 0)
+        plan = _options.intern(options.get("name", f"{target.class_name}.{name}"), {}, 0, 0)
         call.set_method(target.actor, name, plan, returns)
         self.remote = call if target.max_pending <= 0 else functools.partial(_limited, target, call)
 
@@ -195,17 +195,8 @@ class ActorClass(Generic[T]):
 
         _runtime.auto_init()
         options = self._options
-        if options.get("get_if_exists") and "name" not in options:
-            raise ValueError("get_if_exists=True needs a name")
-        if "namespace" in options and "name" not in options:
-            raise ValueError("namespace needs a name")
-        cpus, gpus, others = _options.resources_of(options, 0)
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
-        actor = _core.create_actor(
-            self._published(), self._name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
-            options.get("lifetime") == "detached", options.get("get_if_exists", False),
-            options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
-            not options.get("allow_out_of_order_execution", False), args, kwargs)
+        actor = _options.create_actor(self._published(), self._name, options, concurrency, args, kwargs)
         if options.get("name"):
             _runtime.remember_methods(actor.hex(), self._name, self._methods)
         return ActorHandle(actor, self._name, self._methods, options.get("max_pending_calls", -1))

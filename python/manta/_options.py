@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from . import _core
+
 _COMMON = {"num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env", "scheduling_strategy",
            "accelerator_type", "label_selector", "_metadata", "enable_task_events"}
 TASK = _COMMON | {"num_returns", "max_retries", "retry_exceptions", "max_calls", "_generator_backpressure_num_objects"}
@@ -123,3 +125,23 @@ def resources_of(options: Mapping[str, Any], cpus: float) -> tuple[float, float,
     if options.get("memory"):
         others["memory"] = float(-(-int(options["memory"]) // MEBIBYTE))
     return float(options.get("num_cpus", cpus)), float(options.get("num_gpus", 0)), others
+
+
+def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int) -> int:
+    """The engine's number for this set of options."""
+    own_cpus, gpus, others = resources_of(options, cpus)
+    return _core.intern(name, own_cpus, gpus, others, retries, 0, 0)
+
+
+def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any, kwargs: Any) -> Any:
+    """Of a published class, or of "library\\nClass" in C++."""
+    if options.get("get_if_exists") and "name" not in options:
+        raise ValueError("get_if_exists=True needs a name")
+    if "namespace" in options and "name" not in options:
+        raise ValueError("namespace needs a name")
+    cpus, gpus, others = resources_of(options, 0)
+    return _core.create_actor(
+        cls, class_name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
+        options.get("lifetime") == "detached", options.get("get_if_exists", False),
+        options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
+        not options.get("allow_out_of_order_execution", False), args, kwargs)

@@ -52,6 +52,38 @@ def begin() -> None:
         numpy.random.seed()
 
 
+def begin_embedded() -> None:
+    """In a worker of a C++ program, which has started Python for its first call of a Python function."""
+    import contextlib
+    import signal
+
+    from . import _core
+
+    _core.embed()
+    begin()
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which is how a cancelled call is interrupted
+
+
+def load_named(module: str, name: str) -> tuple[Any, Any, bool, int]:
+    """As load_function, for a function or class that another language names."""
+    import importlib
+
+    from . import _kinds
+    from ._actor import ActorClass
+    from ._function import RemoteFunction
+
+    thing: Any = importlib.import_module(module)
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    if isinstance(thing, RemoteFunction):
+        thing = thing._function
+    elif isinstance(thing, ActorClass):
+        thing = thing._cls
+    is_async = isinstance(thing, type) and any(_kinds.is_coroutine(value) for value in vars(thing).values())
+    return thing, None, is_async, -1
+
+
 def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool, int]:
     """What to call, which exceptions are worth another try, whether it is a class with coroutines, and after how many
     calls the process shall leave (-1: never).

@@ -1,9 +1,13 @@
 // The module manta._core: the engine as Python sees it. Everything that a user meets is written in Python on top of it,
 // except for the hot calls (get, put, Call.__call__), which are the user's directly.
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "calls.h"
+#include "manta/internal/plain_call.h"
 #include "manta/manta.h"
+#include "plain.h"
 #include "py.h"
 #include "refs.h"
 #include "run.h"
@@ -19,17 +23,33 @@ namespace {
 
 // setup(**hooks)
 PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"dumps",    "loads",   "load_function", "begin_async", "step_async", "special",
-                                "describe", "rebuild", "errors",        "await_ref",   "progress",   nullptr};
+  const std::pair<const char*, PyObject* Hooks::*> all[] = {
+      {"dumps", &Hooks::dumps},
+      {"loads", &Hooks::loads},
+      {"load_function", &Hooks::load_function},
+      {"begin_async", &Hooks::begin_async},
+      {"step_async", &Hooks::step_async},
+      {"special", &Hooks::special},
+      {"describe", &Hooks::describe},
+      {"rebuild", &Hooks::rebuild},
+      {"errors", &Hooks::errors},
+      {"await_ref", &Hooks::await_ref},
+      {"progress", &Hooks::progress},
+      {"load_named", &Hooks::load_named},
+      {"make_array", &Hooks::make_array},
+      {"make_actor", &Hooks::make_actor},
+      {"import_arrow", &Hooks::import_arrow},
+  };
   Hooks given;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!OO", const_cast<char**>(names), &given.dumps,
-                                   &given.loads, &given.load_function, &given.begin_async, &given.step_async,
-                                   &given.special, &given.describe, &given.rebuild, &PyTuple_Type, &given.errors,
-                                   &given.await_ref, &given.progress))
-    return nullptr;
-  for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.begin_async, given.step_async,
-                         given.special, given.describe, given.rebuild, given.errors, given.await_ref, given.progress})
-    Py_INCREF(hook);
+  for (const auto& [name, member] : all) {
+    given.*member = keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, name);
+    if (given.*member == nullptr) {
+      PyErr_Format(PyExc_TypeError, "setup: %s is missing", name);
+      return nullptr;
+    }
+  }
+  static_cast<void>(args);
+  for (const auto& [name, member] : all) Py_INCREF(given.*member);
   hooks = given;
   Py_RETURN_NONE;
 }
@@ -158,7 +178,25 @@ PyObject* EndOwnActor(PyObject*, PyObject*) {
   });
 }
 
+// load_library(path) -> [(name, parameters, returns, refs, creates)]: of what other languages may call
+PyObject* LoadLibrary(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8(path);
+  if (text == nullptr) return nullptr;
+  return Guard([&]() -> PyObject* {
+    internal::LoadPlainLibrary(text);
+    Obj out(PyList_New(0));
+    for (const std::string& name : internal::PlainNames(text)) {
+      const internal::PlainCode* code = internal::FindPlain(text, name);
+      const Obj row(Py_BuildValue("sIIKO", name.c_str(), code->parameters, code->returns,
+                                  static_cast<unsigned long long>(code->refs), code->creates ? Py_True : Py_False));
+      if (!out || !row || PyList_Append(out.get(), row.get()) != 0) return nullptr;
+    }
+    return out.release();
+  });
+}
+
 PyMethodDef functions[] = {
+    {"load_library", LoadLibrary, METH_O, nullptr},
     {"setup", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Setup)), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"init", Init, METH_VARARGS, nullptr},
     {"shutdown", Shutdown, METH_NOARGS, nullptr},
@@ -183,6 +221,8 @@ PyMODINIT_FUNC PyInit__core() {
   using namespace manta::python;
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
+  manta::internal::SetForeignRunner(&RunPython);
+  manta::internal::SetPickleReader(&PlainOfPickle);
   if (AddRefTypes(module) && AddValueTypes(module) && AddCallTypes(module) && AddRunFunctions(module) &&
       AddWaitFunctions(module))
     return module;
