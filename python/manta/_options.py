@@ -20,8 +20,6 @@ METHOD = {"num_returns", "name", "concurrency_group", "max_task_retries", "retry
 
 # Known to Ray's users, and not built here yet.
 _MISSING = {
-    "concurrency_groups": "use max_concurrency, or several actors",
-    "concurrency_group": "use max_concurrency, or several actors",
     "accelerator_type": "use resources={'name': 1}",
     "label_selector": "one machine has one set of labels",
     "object_store_memory": "the store is shared: set it in init(object_store_memory=...)",
@@ -88,6 +86,15 @@ def _check_one(name: str, value: Any, what: str) -> None:
     elif name == "max_pending_calls":
         if isinstance(value, bool) or not isinstance(value, int) or value < -1:
             _fail(name, value, "an int, or -1 for no limit")
+    elif name == "concurrency_groups":
+        if not isinstance(value, Mapping) or not all(
+            isinstance(key, str) and key and "." not in key and isinstance(size, int) and not isinstance(size, bool)
+            and size >= 1 for key, size in value.items()
+        ):
+            _fail(name, value, "a dictionary of names (without dots) and numbers of calls, 1 or more")
+    elif name == "concurrency_group":
+        if not isinstance(value, str) or not value:
+            _fail(name, value, "the name of one of the actor's concurrency_groups")
     elif name == "lifetime":
         if value not in ("detached", "non_detached"):
             _fail(name, value, "'detached' or 'non_detached'")
@@ -133,7 +140,8 @@ def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int) -> 
     return _core.intern(name, own_cpus, gpus, others, retries, 0, 0)
 
 
-def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any, kwargs: Any) -> Any:
+def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any,
+                 kwargs: Any) -> Any:
     """Of a published class, or of "library\\nClass" in C++."""
     if options.get("get_if_exists") and "name" not in options:
         raise ValueError("get_if_exists=True needs a name")

@@ -16,7 +16,7 @@ def make_array(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Any:
         try:
             import numpy
         except ImportError:
-            return memoryview(buffer).cast(_CODES[dtype], shape)  # type: ignore[call-overload]
+            return memoryview(buffer).cast(_CODES[dtype], shape)
         _ndarray = numpy.ndarray
         for name in (*_CODES, "f2", "c8", "c16"):
             _dtypes[name] = numpy.dtype(name)

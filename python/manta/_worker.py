@@ -6,6 +6,9 @@ import os
 import sys
 from typing import Any
 
+IN_GROUP = "__manta_in__"  # then "group.method"
+DYNAMIC = "__manta_dynamic__"  # then the method
+
 
 class _Stream(io.TextIOBase):
     """stdout and stderr, through the engine's lines that carry the task's name."""
@@ -97,6 +100,10 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
     env = details.get("env")
     if env:
         code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
+    if details.get("groups"):
+        from ._groups import hosted
+
+        code = hosted(code, details["groups"])
     if details.get("dynamic"):
         code = _dynamic(code)
     return code, details.get("retry"), "async" in details, details.get("max_calls", -1)
@@ -138,8 +145,15 @@ def _dynamic(function: Any) -> Any:
 
 def special(actor: Any, name: str) -> Any:
     """Methods that every actor has."""
-    from . import _stream
+    from . import _groups, _stream
 
+    if name.startswith(IN_GROUP):
+        group, _, method = name[len(IN_GROUP):].partition(".")
+        return actor.in_group(method, group)
+    if isinstance(actor, _groups.Host):
+        actor = actor._object
+    if name.startswith(DYNAMIC):
+        return _dynamic(getattr(actor, name[len(DYNAMIC):]))
     return _stream.METHODS[name].__get__(actor)
 
 

@@ -178,7 +178,7 @@ class CppLibrary:
         return CppLibrary, (self._path,)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _library(path: str) -> dict[str, _Code]:
     return {row[0]: _Code(path, row) for row in _core.load_library(path)}
 

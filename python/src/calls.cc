@@ -365,8 +365,9 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   long long restarts = 0;
   long long retries = 0;
   int ordered = 1;
-  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus, &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries,
-                        &settings.concurrency, &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords) ||
+  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
+                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
+                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords) ||
       !ReadResources(resources, &settings.resources))
     return nullptr;
   settings.name = name;

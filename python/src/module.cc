@@ -11,6 +11,7 @@
 #include "py.h"
 #include "refs.h"
 #include "run.h"
+#include "timeline.h"
 #include "values.h"
 #include "waits.h"
 
@@ -23,7 +24,7 @@ namespace {
 
 // setup(**hooks)
 PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
-  const std::pair<const char*, PyObject* Hooks::*> all[] = {
+  const std::pair<const char*, PyObject * Hooks::*> all[] = {
       {"dumps", &Hooks::dumps},
       {"loads", &Hooks::loads},
       {"load_function", &Hooks::load_function},
@@ -224,7 +225,7 @@ PyMODINIT_FUNC PyInit__core() {
   manta::internal::SetForeignRunner(&RunPython);
   manta::internal::SetPickleReader(&PlainOfPickle);
   if (AddRefTypes(module) && AddValueTypes(module) && AddCallTypes(module) && AddRunFunctions(module) &&
-      AddWaitFunctions(module))
+      AddWaitFunctions(module) && AddTimelineFunctions(module))
     return module;
   Py_DECREF(module);
   return nullptr;

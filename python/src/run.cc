@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "calls.h"
 #include "interrupt.h"
 #include "manta/internal/plain_call.h"
 #include "refs.h"
+#include "timeline.h"
 #include "values.h"
 
 namespace manta::python {
@@ -246,9 +246,13 @@ bool ReturnAll(internal::Invocation& call, PyObject* result, Form form) {
 
 // ---- actors with coroutines ----
 
-// Deferred calls whose caller is not Python. Guarded by the GIL.
-std::unordered_set<const internal::Invocation*>& PlainCalls() {
-  static auto* calls = new std::unordered_set<const internal::Invocation*>();
+struct Deferred {
+  Form form = Form::kPython;
+  std::int64_t begin = 0;
+};
+// Guarded by the GIL.
+std::unordered_map<const internal::Invocation*, Deferred>& DeferredCalls() {
+  static auto* calls = new std::unordered_map<const internal::Invocation*, Deferred>();
   return *calls;
 }
 
@@ -266,16 +270,17 @@ PyObject* finished_error = nullptr;
 void EndAsync(internal::Invocation& call) {
   const bool cancelled = finished_error != nullptr && internal::IsCancelled(call);
   bool done = false;
-  const Form form = PlainCalls().erase(&call) != 0 ? Form::kPlain : Form::kPython;
+  const Deferred about = DeferredCalls().extract(&call).mapped();
   try {
     if (finished_error != nullptr) {
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(finished_error)), finished_error);
     } else {
-      done = ReturnAll(call, finished_value, form);
+      done = ReturnAll(call, finished_value, about.form);
     }
   } catch (...) {
     RaiseCurrent();
   }
+  Record(call, about.begin, !done);
   if (!done) ThrowPythonError(false, nullptr, cancelled);
 }
 
@@ -322,7 +327,8 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     if (!code) return false;
   } else {
     const bool named = head.kind == CallKind::kNamed || head.kind == CallKind::kNamedCreate;
-    Function* function = named ? FunctionNamed({reinterpret_cast<const char*>(text.data), head.name}) : FunctionOf(head);
+    Function* function =
+        named ? FunctionNamed({reinterpret_cast<const char*>(text.data), head.name}) : FunctionOf(head);
     if (function == nullptr) return false;
     if (function->calls_left > 0 && --function->calls_left == 0) internal::LeaveAfterCall();
     *retry = function->retry;
@@ -347,7 +353,7 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     return true;
   }
   if (in_async_actor && PyCoro_CheckExact(result.get())) {
-    if (plain) PlainCalls().insert(&call);
+    DeferredCalls()[&call] = {plain ? Form::kPlain : Form::kPython, TimelineNow()};
     return BeginAsync(call, result.get());
   }
   return ReturnAll(call, result.get(), plain ? Form::kPlain : Form::kPython);
@@ -376,6 +382,8 @@ void InWorker() {
 }
 
 PyObject* ServeForks(PyObject*, PyObject*) {
+  if (const char* wanted = std::getenv("MANTA_TIMELINE"); wanted == nullptr || std::strcmp(wanted, "0") != 0)
+    MakeTimeline();
   PyOS_BeforeFork();  // nothing runs between here and a fork
   internal::ServeForks(&InWorker);
   PyOS_AfterFork_Parent();
@@ -416,12 +424,9 @@ void RunNative(internal::Invocation& call, const CallHead& head, internal::View 
 }
 
 PyMethodDef functions[] = {
-    {"embed", Embed, METH_NOARGS, nullptr},
-    {"serve_forks", ServeForks, METH_NOARGS, nullptr},
-    {"write", Write, METH_VARARGS, nullptr},
-    {"finish_async", FinishAsync, METH_VARARGS, nullptr},
-    {"is_cancelled", IsCancelled, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"embed", Embed, METH_NOARGS, nullptr},         {"serve_forks", ServeForks, METH_NOARGS, nullptr},
+    {"write", Write, METH_VARARGS, nullptr},        {"finish_async", FinishAsync, METH_VARARGS, nullptr},
+    {"is_cancelled", IsCancelled, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
@@ -435,6 +440,7 @@ void RunPython(internal::Invocation& call) {
   const internal::View text{view.data + sizeof head, view.size - sizeof head};
   if (text.size < head.name) throw CorruptError("a call's method is cut off");
   if (head.kind >= CallKind::kNative) return RunNative(call, head, text);
+  const std::int64_t begin = TimelineNow();
   Interruptible interruptible(call);
   const Gil gil;
   ShowGpus();
@@ -448,6 +454,7 @@ void RunPython(internal::Invocation& call) {
     RaiseCurrent();
   }
   const bool cancelled = interruptible.End();
+  if (!in_async_actor || !DeferredCalls().contains(&call)) Record(call, begin, !done);  // else when it ends
   if (!done) ThrowPythonError((head.flags & CallHead::kRetryAll) != 0, retry, cancelled);
 }
 

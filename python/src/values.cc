@@ -180,8 +180,9 @@ PyObject* Unpickle(internal::View view, const KeepAlive& keep) {
 }  // namespace
 
 PyObject* NewLook(const std::byte* data, std::size_t size, const KeepAlive& keep) {
-  return keep != nullptr ? NewLookInPlace(data, size, keep)
-                         : PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(size));
+  return keep != nullptr
+             ? NewLookInPlace(data, size, keep)
+             : PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(size));
 }
 
 Encoded::~Encoded() {

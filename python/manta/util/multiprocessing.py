@@ -139,7 +139,7 @@ class Pool:
         self._open = False
         for ref in self._refs:
             if not ref.is_ready():
-                _core.cancel(ref, True)
+                _core.cancel(ref, True, True)
         self._refs.clear()
 
     def join(self) -> None:
