@@ -1,6 +1,7 @@
-// ArrowBatch is an Arrow record batch (or any Arrow array) that can be put, got, passed to tasks and read by Python, where
-// it is a pyarrow.RecordBatch; a Table of Python's is an ArrowTable. What lies in the store is read in place: the columns
-// that Export gives to an Arrow library look at shared memory, read-only, which stays as long as somebody holds them.
+// ArrowBatch is an Arrow record batch (or any Arrow array) that can be put, got, passed to tasks and read by Python,
+// where it is a pyarrow.RecordBatch; a Table of Python's is an ArrowTable. What lies in the store is read in place: the
+// columns that Export gives to an Arrow library look at shared memory, read-only, which stays as long as somebody holds
+// them.
 //
 // No Arrow library is needed: both ends speak the Arrow C data interface, whose two structs are declared here (unless
 // Arrow's own abi.h was). Copies are cheap and share the data. Const methods may be called from any thread.

@@ -1,15 +1,15 @@
-// Plain<T> is a T on its way between languages: bytes that say what they are, so that Python can read what C++ wrote and
-// the other way round. Wherever both ends are C++, send the T itself: that is shorter and faster.
+// Plain<T> is a T on its way between languages: bytes that say what they are, so that Python can read what C++ wrote
+// and the other way round. Wherever both ends are C++, send the T itself: that is shorter and faster.
 //
 //   manta::Ref<manta::Plain<std::vector<double>>> ref = manta::Put(manta::Plain(std::vector{1.0, 2.0}));
 //
 // What becomes what (C++ and Python): bool, integers and int, floating point and float, std::string and str (UTF-8),
 // runs of std::byte and bytes, std::vector, std::set … and list, std::map and dict, std::tuple and std::pair and tuple,
-// std::optional and None, vectors and Arrays of numbers and numpy.ndarray, Ref<Plain<T>> and ObjectRef, PyActorHandle and
-// an actor's handle, std::variant and whichever fits first. Array<T> and Tensor<T> are read in place.
+// std::optional and None, vectors and Arrays of numbers and numpy.ndarray, Ref<Plain<T>> and ObjectRef, PyActorHandle
+// and an actor's handle, std::variant and whichever fits first. Array<T> and Tensor<T> are read in place.
 //
-// Reading converts where nothing is lost (an int as a double, a list as a vector of numbers, an array of int32 as one of
-// int64); else it throws InvalidError, which names both types.
+// Reading converts where nothing is lost (an int as a double, a list as a vector of numbers, an array of int32 as one
+// of int64); else it throws InvalidError, which names both types.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 //
 // Arguments and results are plain values (manta/plain.h) and Refs of them, which are waited for. A worker starts Python
 // when it first needs it (some 50 ms): the interpreter of $MANTA_PYTHON, else python3, with its sys.path, the folder of
-// the program and $PYTHONPATH, and the package manta in it. It must have its libpython as a shared library. An exception
-// arrives as TaskError with the Python traceback. Throws as Task(…).Remote does.
+// the program and $PYTHONPATH, and the package manta in it. It must have its libpython as a shared library. An
+// exception arrives as TaskError with the Python traceback. Throws as Task(…).Remote does.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// Arrow record batches as bytes: a tree of schema nodes, for each batch a tree of array nodes, then all buffers, each at
-// a multiple of 64 from the start.
+// Arrow record batches as bytes: a tree of schema nodes, for each batch a tree of array nodes, then all buffers, each
+// at a multiple of 64 from the start.
 //
 //   head      tag (kArrow), 1 if it is a table, 2 bytes unused, count of batches (4)
 //   schema    format, name, metadata (each: its length (4), its bytes, a zero byte; length -1: null), flags (8),

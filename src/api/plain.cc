@@ -13,7 +13,7 @@ namespace manta::internal {
 namespace {
 
 struct Table {
-  std::recursive_mutex mutex;                              // statics of a library register while it is being loaded
+  std::recursive_mutex mutex;  // statics of a library register while it is being loaded
   std::map<std::string, std::map<std::string, PlainCode>> libraries;  // "": the program and what it is linked with
   std::string loading;
 };
@@ -70,9 +70,12 @@ void LoadPlainLibrary(const std::string& path) {
 }
 
 const char* PlainTagName(PlainTag tag) {
-  static constexpr const char* kNames[] = {"None",  "bool", "bool",  "int",       "float",     "str",           "bytes",
-                                           "tuple", "a pickled object", "list",  "dict",      "an array",  "an ObjectRef",
-                                           "an actor", "an Arrow table", "int"};
+  static constexpr const char* kNames[] = {"None",         "bool",     "bool",
+                                           "int",          "float",    "str",
+                                           "bytes",        "tuple",    "a pickled object",
+                                           "list",         "dict",     "an array",
+                                           "an ObjectRef", "an actor", "an Arrow table",
+                                           "int"};
   const auto index = static_cast<std::size_t>(tag);
   return index < std::size(kNames) ? kNames[index] : "something unknown";
 }

@@ -26,16 +26,18 @@ namespace {
 
 std::atomic<Trampoline> g_runner{nullptr};
 
-// Prints the names under which the shared library may be found, one in a line, then a line with the program that sets up
-// sys.path in the new interpreter.
+// Prints the names under which the shared library may be found, one in a line, then a line with the program that sets
+// up sys.path in the new interpreter.
 constexpr char kAsk[] =
     "import os, sys, sysconfig as s\n"
     "v = s.get_config_var\n"
     "n = v('INSTSONAME') or v('LDLIBRARY') or ''\n"
-    "d = [os.path.join(v('LIBDIR') or '', v('MULTIARCH') or ''), v('LIBDIR') or '', os.path.join(sys.base_prefix, 'lib')]\n"
+    "d = [os.path.join(v('LIBDIR') or '', v('MULTIARCH') or ''), v('LIBDIR') or '', os.path.join(sys.base_prefix, "
+    "'lib')]\n"
     "print('\\n'.join([os.path.join(i, n) for i in d if os.path.isfile(os.path.join(i, n))] + [n]))\n"
     "print()\n"
-    "print('import sys; sys.path[:] = %r; sys.executable = %r; sys.prefix = %r; sys.exec_prefix = %r; sys.argv = [\"\"]'\n"
+    "print('import sys; sys.path[:] = %r; sys.executable = %r; sys.prefix = %r; sys.exec_prefix = %r; sys.argv = "
+    "[\"\"]'\n"
     "      % ([os.path.abspath(p) for p in sys.path], sys.executable, sys.prefix, sys.exec_prefix))\n";
 
 std::string Quoted(const std::string& text) {
@@ -78,8 +80,7 @@ void StartPython() {
     if (library == nullptr) library = dlopen(lines[line].c_str(), RTLD_NOW | RTLD_GLOBAL);
   }
   if (library == nullptr) {
-    throw UnavailableError(Cat("'", interpreter, "' has no shared library (",
-                               lines.empty() ? "?" : lines.front(),
+    throw UnavailableError(Cat("'", interpreter, "' has no shared library (", lines.empty() ? "?" : lines.front(),
                                ") that a C++ program can load: install libpython, or set MANTA_PYTHON to another"));
   }
   const auto initialize = reinterpret_cast<void (*)(int)>(dlsym(library, "Py_InitializeEx"));
@@ -88,9 +89,8 @@ void StartPython() {
   if (initialize == nullptr || run == nullptr || save == nullptr || line + 1 >= lines.size())
     throw UnavailableError(Cat("the shared library of '", interpreter, "' is not one of Python"));
   initialize(0);
-  const int failed = run((lines[line + 1] +
-                          "\nimport manta._worker"
-                          "\nmanta._worker.begin_embedded()")
+  const int failed = run((lines[line + 1] + "\nimport manta._worker"
+                                            "\nmanta._worker.begin_embedded()")
                              .c_str());
   save();
   if (failed != 0 || g_runner.load() == nullptr) {

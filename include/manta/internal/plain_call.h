@@ -1,5 +1,6 @@
-// C++ functions and classes that other languages call by name (MANTA_REMOTE, MANTA_REMOTE_CLASS): their trampolines read
-// and write plain values (manta/plain.h). Names are registered by statics, under the library that dlopen is loading.
+// C++ functions and classes that other languages call by name (MANTA_REMOTE, MANTA_REMOTE_CLASS): their trampolines
+// read and write plain values (manta/plain.h). Names are registered by statics, under the library that dlopen is
+// loading.
 #pragma once
 
 #include <cstddef>
@@ -172,7 +173,6 @@ bool RegisterPlainClass(const char* name, const char* methods) {
 
 // Lets other languages make actors of a class, and call these of its methods. The factory is a function that returns
 // Class* or std::unique_ptr<Class>. At namespace scope: MANTA_REMOTE_CLASS(Counter, MakeCounter, &Counter::Add)
-#define MANTA_REMOTE_CLASS(CLASS, FACTORY, ...)                                             \
-  [[maybe_unused]] static const bool manta_class_##CLASS =                                  \
-      ::manta::internal::RegisterPlainClass<CLASS, &FACTORY __VA_OPT__(, ) __VA_ARGS__>(    \
-          #CLASS, #__VA_ARGS__);
+#define MANTA_REMOTE_CLASS(CLASS, FACTORY, ...)            \
+  [[maybe_unused]] static const bool manta_class_##CLASS = \
+      ::manta::internal::RegisterPlainClass<CLASS, &FACTORY __VA_OPT__(, ) __VA_ARGS__>(#CLASS, #__VA_ARGS__);

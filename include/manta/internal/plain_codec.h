@@ -81,13 +81,14 @@ MANTA_EXPORT void SetPickleReader(PickleReader reader);
 // ---- what kind of type it is ----
 
 template <typename T>
-concept PlainNumber = (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8) || std::is_same_v<T, float> ||
-                      std::is_same_v<T, double>;
+concept PlainNumber = (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8) ||
+                      std::is_same_v<T, float> || std::is_same_v<T, double>;
 template <typename T>
 concept PlainElement = PlainNumber<T> || std::is_same_v<T, bool> || std::is_same_v<T, std::complex<float>> ||
                        std::is_same_v<T, std::complex<double>>;
 template <typename T>
-concept PlainText = std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view> || std::is_same_v<T, const char*>;
+concept PlainText =
+    std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view> || std::is_same_v<T, const char*>;
 template <typename T>
 concept PlainMap = requires {
   typename T::key_type;
@@ -160,7 +161,7 @@ consteval bool PlainType() {
   if constexpr (PlainCodec<T>) {
     return true;
   } else if constexpr (std::is_same_v<T, bool> || PlainNumber<T> || PlainText<T> || std::is_same_v<T, std::monostate> ||
-                std::is_same_v<T, PyActorHandle> || S::kRef) {
+                       std::is_same_v<T, PyActorHandle> || S::kRef) {
     return true;
   } else if constexpr (S::kTuple) {
     return std::tuple_size_v<T> <= 255 && PlainTuple<T>(std::make_index_sequence<std::tuple_size_v<T>>());
@@ -382,19 +383,32 @@ T ReadPlainSequence(Reader& reader, PlainTag tag);
 template <typename T>
 bool PlainAccepts(PlainTag tag) {
   using S = PlainShape<T>;
-  if constexpr (PlainCodec<T>) return tag == PlainTag::kArrow;
-  else if constexpr (std::is_same_v<T, bool>) return tag == PlainTag::kTrue || tag == PlainTag::kFalse;
-  else if constexpr (std::is_integral_v<T>) return tag == PlainTag::kInt || tag == PlainTag::kUInt;
-  else if constexpr (std::is_floating_point_v<T>) return tag == PlainTag::kFloat;
-  else if constexpr (PlainText<T>) return tag == PlainTag::kText;
-  else if constexpr (std::is_same_v<T, std::monostate>) return tag == PlainTag::kNone;
-  else if constexpr (S::kRef) return tag == PlainTag::kRef;
-  else if constexpr (std::is_same_v<T, PyActorHandle>) return tag == PlainTag::kActor;
-  else if constexpr (S::kOptional) return tag == PlainTag::kNone || PlainAccepts<typename S::Value>(tag);
-  else if constexpr (PlainMap<T>) return tag == PlainTag::kDict;
-  else if constexpr (S::kTensor || S::kArray) return tag == PlainTag::kArray;
-  else if constexpr (S::kTuple) return tag == PlainTag::kTuple || tag == PlainTag::kList;
-  else return tag == PlainTag::kList || tag == PlainTag::kTuple || tag == PlainTag::kArray || tag == PlainTag::kBytes;
+  if constexpr (PlainCodec<T>)
+    return tag == PlainTag::kArrow;
+  else if constexpr (std::is_same_v<T, bool>)
+    return tag == PlainTag::kTrue || tag == PlainTag::kFalse;
+  else if constexpr (std::is_integral_v<T>)
+    return tag == PlainTag::kInt || tag == PlainTag::kUInt;
+  else if constexpr (std::is_floating_point_v<T>)
+    return tag == PlainTag::kFloat;
+  else if constexpr (PlainText<T>)
+    return tag == PlainTag::kText;
+  else if constexpr (std::is_same_v<T, std::monostate>)
+    return tag == PlainTag::kNone;
+  else if constexpr (S::kRef)
+    return tag == PlainTag::kRef;
+  else if constexpr (std::is_same_v<T, PyActorHandle>)
+    return tag == PlainTag::kActor;
+  else if constexpr (S::kOptional)
+    return tag == PlainTag::kNone || PlainAccepts<typename S::Value>(tag);
+  else if constexpr (PlainMap<T>)
+    return tag == PlainTag::kDict;
+  else if constexpr (S::kTensor || S::kArray)
+    return tag == PlainTag::kArray;
+  else if constexpr (S::kTuple)
+    return tag == PlainTag::kTuple || tag == PlainTag::kList;
+  else
+    return tag == PlainTag::kList || tag == PlainTag::kTuple || tag == PlainTag::kArray || tag == PlainTag::kBytes;
 }
 
 template <typename... T>
