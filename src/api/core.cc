@@ -10,6 +10,9 @@
 #include "owner/owner.h"
 
 namespace manta::internal {
+
+[[noreturn]] void Throw(const Failure& failure);
+
 namespace {
 
 using owner::EntryTable;
@@ -17,36 +20,6 @@ using owner::Owner;
 
 thread_local RefScope* t_scope = nullptr;
 
-[[noreturn]] void Throw(const Failure& failure) {
-  switch (failure.code) {
-    case Code::kTaskFailed:
-      throw TaskError(failure.message, failure.type, failure.cause);
-    case Code::kWorkerCrashed:
-      throw WorkerCrashedError(failure.message);
-    case Code::kActorDied:
-      throw ActorDiedError(failure.message);
-    case Code::kLost:
-      throw LostError(failure.message);
-    case Code::kTimedOut:
-      throw TimeoutError(failure.message);
-    case Code::kCancelled:
-      throw CancelledError(failure.message);
-    case Code::kOutOfMemory:
-      throw OutOfMemoryError(failure.message);
-    case Code::kInfeasible:
-      throw InfeasibleError(failure.message);
-    case Code::kInvalid:
-      throw InvalidError(failure.message);
-    case Code::kNotFound:
-      throw NotFoundError(failure.message);
-    case Code::kUnavailable:
-      throw UnavailableError(failure.message);
-    case Code::kIo:
-      throw IoError(failure.message);
-    default:
-      throw CorruptError(failure.message);
-  }
-}
 void Check(const Status& status) {
   if (!status.ok()) Throw(ToFailure(status));
 }
@@ -77,6 +50,38 @@ void Append(std::vector<std::byte>& to, const void* data, std::size_t size) {
 }
 
 }  // namespace
+
+// Also for the rest of this room.
+void Throw(const Failure& failure) {
+  switch (failure.code) {
+    case Code::kTaskFailed:
+      throw TaskError(failure.message, failure.type, failure.cause);
+    case Code::kWorkerCrashed:
+      throw WorkerCrashedError(failure.message);
+    case Code::kActorDied:
+      throw ActorDiedError(failure.message);
+    case Code::kLost:
+      throw LostError(failure.message);
+    case Code::kTimedOut:
+      throw TimeoutError(failure.message);
+    case Code::kCancelled:
+      throw CancelledError(failure.message);
+    case Code::kOutOfMemory:
+      throw OutOfMemoryError(failure.message);
+    case Code::kInfeasible:
+      throw InfeasibleError(failure.message);
+    case Code::kInvalid:
+      throw InvalidError(failure.message);
+    case Code::kNotFound:
+      throw NotFoundError(failure.message);
+    case Code::kUnavailable:
+      throw UnavailableError(failure.message);
+    case Code::kIo:
+      throw IoError(failure.message);
+    default:
+      throw CorruptError(failure.message);
+  }
+}
 
 // ---- counts ----
 

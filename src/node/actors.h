@@ -12,6 +12,7 @@
 #include "node/directory.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
 #include "wire/messages.h"
@@ -34,6 +35,9 @@ class Actors {
   void ProcessDied(ProcessId process);
   // Ends the job's actors. Their workers are the caller's to end: idle ones may flush what they printed.
   void JobEnded(const Id& job, bool detached_too);
+  // Where actors of placement groups wait, and who knows what this node is.
+  void UsePlacer(Placer& placer) { placer_ = &placer; }
+
   // Nobody has a handle any more. False: this is no actor.
   bool HandlesGone(const Id& actor);
 
@@ -62,6 +66,11 @@ class Actors {
   };
 
   void Perform(const rules::ActorActions& actions);
+  void RequestLease(const Id& actor);
+  void GiveUp(const Id& actor, const Failure& why);
+  // Its bundle is taken away.
+  void Evict(const Id& actor, const Failure& why);
+  [[nodiscard]] Status CheckHere(const Strategy& strategy, const std::string& who) const;
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
   void Place(const Id& actor, Worker* worker, const Status& why);
   void Introduce(const Record& record, ProcessId caller, const Caller& at);
@@ -77,6 +86,7 @@ class Actors {
   Directory& directory_;
   rules::ActorTable table_;
   std::unordered_map<Id, Record> records_;
+  Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
 };
 

@@ -88,7 +88,10 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       leases_(*loop_, peers_, pool_, area_, config_.node, config_.total),
       directory_(peers_),
       actors_(peers_, pool_, leases_, directory_),
+      groups_(*loop_, peers_, leases_, [this](const Id& job) { return jobs_.contains(job); }),
+      placer_(peers_, leases_, groups_, Placer::Self{config_.node, config_.labels}),
       keeper_(KeeperConfigOf(config_)) {
+  actors_.UsePlacer(placer_);
   loop_->AfterRound([this] { EndRound(); });
 }
 
@@ -272,6 +275,8 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
     }
   }
   leases_.OwnerDied(process);
+  placer_.OwnerDied(process);
+  groups_.ProcessDied(process);
   if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
   directory_.ProcessDied(process, who);
@@ -299,6 +304,7 @@ void Daemon::EndRound() {
     again = directory_.HasLettingGo();
   }
   directory_.Flush();
+  groups_.EndRound();
   leases_.EndRound();
   if (far_ != nullptr) far_->EndRound();
   const std::int64_t due = keeper_.NextTick();

@@ -31,6 +31,7 @@
 #include "node/cluster.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/programs.h"
 #include "rules/node_load.h"
 #include "rules/spill_over.h"
@@ -54,7 +55,8 @@ class FarLeases {
     std::function<void(ProcessId stand_in, const wire::KillWorker& order)> kill_worker;
   };
 
-  FarLeases(base::Loop& loop, Cluster& cluster, Peers& peers, Leases& leases, Programs& programs, Host host);
+  FarLeases(base::Loop& loop, Cluster& cluster, Peers& peers, Leases& leases, Programs& programs, Placer& placer,
+            Host host);
   ~FarLeases();
   FarLeases(const FarLeases&) = delete;
   FarLeases& operator=(const FarLeases&) = delete;
@@ -127,7 +129,8 @@ class FarLeases {
   [[nodiscard]] bool GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index);
   void Place(const Key& key);
   void ArmLook();
-  void Placed(const Key& key, const Result<std::vector<rules::Placement>>& placed);
+  void Placed(const Key& key, const Result<rules::Placement>& placed);
+  [[nodiscard]] bool FitsHere(const wire::LeaseRequest& message) const;
   void Stay(const Key& key);
   void PlaceLater(const Key& key, std::int64_t after_us);
   void AskNode(const Key& key, const rules::Placement& placement);
@@ -160,6 +163,7 @@ class FarLeases {
   Peers& peers_;
   Leases& leases_;
   Programs& programs_;
+  Placer& placer_;
   const Host host_;
   rules::NodeLoad load_;
   const rules::SpillOver spill_over_;

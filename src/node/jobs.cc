@@ -106,7 +106,11 @@ void Daemon::EndJob(Job& job) {
   }
   job.ending = true;
   actors_.JobEnded(job.id, ending_);
-  if (job.driver != kNoProcess) leases_.OwnerDied(job.driver);
+  if (!job.far) groups_.JobEnded(job.id);
+  if (job.driver != kNoProcess) {
+    leases_.OwnerDied(job.driver);
+    placer_.OwnerDied(job.driver);
+  }
   if (far_ != nullptr && !job.far) {
     if (job.driver != kNoProcess) far_->OwnerDied(job.driver);
     far_->JobEnded(job.id);

@@ -218,6 +218,13 @@ void Owner::OnMessage(wire::Frame& frame) {
       OnActorState(*message);
       break;
     }
+    case Kind::kGroupChanged: {
+      Result<wire::GroupChanged> message = frame.As<wire::GroupChanged>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnGroupChanged(*message);
+      break;
+    }
     case Kind::kObjectReady: {
       Result<wire::ObjectReady> message = frame.As<wire::ObjectReady>();
       if (!message.ok()) return;

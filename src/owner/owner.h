@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -145,6 +146,16 @@ class Owner {
   Status KillActor(ActorEntry* actor, bool restart);
   void Dispose(ActorEntry* actor);  // with the mutex held
 
+  // ---- placement groups and nodes (groups.cc) ----
+  Result<GroupFacts> CreateGroup(GroupFacts facts);
+  Status RemoveGroup(const Id& group);
+  Result<GroupFacts> FindGroup(const Id& group);
+  Result<GroupFacts> FindGroup(const std::string& name, const std::string& space);
+  Result<std::vector<GroupFacts>> ListGroups();
+  // True: it is ready. False: not within the time. kNotFound: it was removed.
+  Result<bool> AwaitGroup(const Id& group, std::int64_t timeout_us);
+  Result<std::vector<wire::NodeList::Node>> ListNodes();
+
   // ---- sharing (sharing.cc) ----
   // These refs and handles are about to leave in some bytes: the daemon must know them.
   void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
@@ -234,6 +245,8 @@ class Owner {
   void CallOrder(ActorEntry* actor);
   Status AttachActor(ActorEntry* actor);
   void OnActorState(const wire::ActorState& state);
+  void OnGroupChanged(const wire::GroupChanged& message);
+  void AskToSpread(ClassQueue& queue, std::uint64_t waiting);
   void FailActor(ActorEntry* actor);
   void ForgetActor(ActorEntry* actor);
   void Unref(Entry* entry);  // drops a count with the mutex held
@@ -287,7 +300,7 @@ class Owner {
   shm::ChunkAllocator chunks_;
   TaskLog log_;
 
-  std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
+  std::map<std::tuple<Resources, std::int32_t, Strategy>, std::unique_ptr<ClassQueue>> queues_;
   std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
@@ -298,6 +311,11 @@ class Owner {
   std::uint64_t next_path_ = 0;
   std::unordered_map<Id, Entry*> by_id_;
   std::unordered_map<Id, ActorEntry*> actors_;
+  struct WatchedGroup {
+    std::atomic<GroupState> state{GroupState::kWaiting};  // read without the mutex; what follows is written before
+    std::string why;                                      // it was removed
+  };
+  std::unordered_map<Id, std::shared_ptr<WatchedGroup>> watched_groups_;
   struct HoldOrDrop {
     Id id;
     std::uint32_t drops = 0;       // 0: a hold

@@ -62,6 +62,17 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ',
                         options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
+  const Placement& placement = options.placement;
+  if (placement != Placement{}) {
+    key += Cat('\n', placement.node, '\n', placement.soft, placement.spread, placement.group, ' ', placement.bundle);
+    for (const std::vector<LabelRule>* rules : {&placement.labels, &placement.prefer}) {
+      key += '\n';
+      for (const LabelRule& rule : *rules) {
+        key += Cat('\n', static_cast<int>(rule.is), rule.key);
+        for (const std::string& value : rule.values) key += Cat('\r', value);
+      }
+    }
+  }
   const Lock lock(mutex_);
   // Never freed, because callers keep them past Shutdown; one per set of options, whichever the cluster.
   static auto* plans = new std::unordered_map<std::string, std::unique_ptr<Plan>>();
@@ -73,6 +84,9 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   plan->options = options;
   *status = ToResources(options.cpus, options.gpus, options.resources, &plan->need);
   if (!status->ok()) return nullptr;
+  Strategy strategy;
+  *status = ToStrategy(placement, &strategy);
+  if (!status->ok()) return nullptr;
   if (options.timeout.count() < 0) {
     *status = Status(Code::kInvalid, "a task's timeout cannot be negative");
     return nullptr;
@@ -81,11 +95,12 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
     *status = Status(Code::kInvalid, Cat("a task's name of ", options.name.size(), " bytes is too long: 4096 at most"));
     return nullptr;
   }
-  std::unique_ptr<ClassQueue>& queue = queues_[{plan->need, options.priority}];
+  std::unique_ptr<ClassQueue>& queue = queues_[{plan->need, options.priority, strategy}];
   if (queue == nullptr) {
     queue = std::make_unique<ClassQueue>();
     queue->need = plan->need;
     queue->priority = options.priority;
+    queue->strategy = strategy;
     const Resources& total = setup_.welcome.total;
     const bool alone = setup_.welcome.number == 0;  // else another node may have what this one lacks
     if (alone && !total.Covers(plan->need)) {
@@ -377,6 +392,7 @@ void Owner::AskForWorkers(ClassQueue& queue) {
   if (queue.far_lanes > 0) FeedAll(queue);
   const std::uint64_t waiting = queue.ring.backlog() + queue.backlog.size();
   if (waiting == 0) return;
+  if (queue.strategy.spread) return AskToSpread(queue, waiting);
   const auto lanes = static_cast<std::uint32_t>(queue.lanes.size());
   if (lanes == 0) {
     if (queue.requests == 0) RequestLease(queue, false);
@@ -401,6 +417,28 @@ void Owner::AskForWorkers(ClassQueue& queue) {
   if (waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
 }
 
+// A lease for each: it ends with its task, and the head gives the next one elsewhere.
+void Owner::AskToSpread(ClassQueue& queue, std::uint64_t waiting) {
+  std::uint64_t coming = queue.requests;
+  for (Lane* lane : queue.lanes) {
+    if (lane->far != nullptr) {
+      if (!lane->far->spent && !lane->far->bye && !lane->far->over) ++coming;
+      continue;
+    }
+    bool claimed = false;
+    queue.ring.ForClaimed(lane->index, [&](std::uint64_t, std::uint64_t) { claimed = true; });
+    if (claimed) continue;
+    Wake(*lane);
+    ++coming;
+  }
+  while (coming < std::min<std::uint64_t>(waiting, queue.most_lanes)) {
+    const std::uint32_t before = queue.requests;
+    RequestLease(queue, false);
+    if (queue.requests == before) return;
+    ++coming;
+  }
+}
+
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   Lane* lane = TakeLane();
   if (lane == nullptr) return;  // thousands of workers already
@@ -414,6 +452,7 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   wire::LeaseRequest message;
   message.request = lane->request;
   message.need = queue.need;
+  message.strategy = queue.strategy;
   message.priority = queue.priority;
   message.queue = queue.offset;
   message.lane = lane->offset;

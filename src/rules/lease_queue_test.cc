@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "types/strategy.h"
+
 namespace manta::rules {
 namespace {
 
@@ -783,6 +785,98 @@ TEST(LeaseQueue, NobodyStarvesAmongOwnersWithEndlessWork) {
     actions.clear();
   }
   for (const auto& [owner, need] : needs) EXPECT_GT(served[owner], 10) << "owner " << owner;
+}
+
+// ---- bundles ----
+
+constexpr Id kGroup{1, 2};
+
+TEST(LeaseQueue, WhatIsSetAsideForABundleGoesToTheTasksOfItsGroupOnly) {
+  Desk desk(Cpus(3));
+  desk.Actor(1, Cpus(2));  // the bundle
+  desk.queue.AddPool(BundlePool(Cpus(2), kGroup, 0), {});
+  desk.Ask(5, 1, Cpus(1));
+  desk.Ask(5, 2, Cpus(1));
+  EXPECT_TRUE(desk.Has(5, 1));
+  EXPECT_FALSE(desk.Has(5, 2));
+  desk.Ask(6, 1, InBundle(Cpus(1), kGroup, 0));
+  desk.Ask(6, 2, InBundle(Cpus(1), kGroup, -1));
+  desk.Ask(6, 3, InBundle(Cpus(1), kGroup, 0));
+  EXPECT_TRUE(desk.Has(6, 1));
+  EXPECT_TRUE(desk.Has(6, 2));
+  EXPECT_FALSE(desk.Has(6, 3));
+  EXPECT_EQ(desk.queue.total(), Cpus(3));
+  EXPECT_EQ(desk.queue.in_use(), Cpus(3));
+  desk.Return(6, 2);
+  EXPECT_TRUE(desk.Has(6, 3));
+}
+
+TEST(LeaseQueue, ABundleIsGivenBackWhenNobodyIsInItEvenATaskOfNoResources) {
+  Desk desk(Cpus(2));
+  desk.Actor(1, Cpus(2));
+  const Resources pool = BundlePool(Cpus(2), kGroup, 0);
+  desk.queue.AddPool(pool, {});
+  desk.Ask(6, 1, InBundle(Cpus(0), kGroup, 0));
+  ASSERT_TRUE(desk.Has(6, 1));
+  EXPECT_FALSE(desk.queue.RemovePool(pool, {}));
+  desk.Return(6, 1);
+  EXPECT_TRUE(desk.queue.RemovePool(pool, {}));
+  EXPECT_EQ(desk.queue.Check(InBundle(Cpus(1), kGroup, 0)).code(), Code::kInfeasible);
+  desk.Return(kNoProcess, 1);
+  desk.Ask(5, 1, Cpus(2));
+  EXPECT_TRUE(desk.Has(5, 1));
+}
+
+TEST(LeaseQueue, GpusOfABundleAreItsDevices) {
+  Desk desk(Cpus(4, 3));
+  desk.Ask(5, 1, Cpus(0, 1));
+  desk.Actor(1, Cpus(0, 2));
+  const Devices devices = desk.Gpus(kNoProcess, 1);
+  ASSERT_EQ(devices, (Devices{1, 2}));
+  desk.queue.AddPool(BundlePool(Cpus(0, 2), kGroup, 0), devices);
+  desk.Ask(6, 1, InBundle(Cpus(0, 1), kGroup, -1));
+  desk.Ask(6, 2, InBundle(Cpus(0, 1), kGroup, 0));
+  desk.Ask(6, 3, InBundle(Cpus(0, 0.5), kGroup, 0));
+  EXPECT_EQ(desk.Gpus(6, 1), (Devices{1}));
+  EXPECT_EQ(desk.Gpus(6, 2), (Devices{2}));
+  EXPECT_FALSE(desk.Has(6, 3));
+  desk.Return(6, 1);
+  EXPECT_EQ(desk.Gpus(6, 3), (Devices{1}));
+  desk.Return(6, 2);
+  desk.Return(6, 3);
+  EXPECT_TRUE(desk.queue.RemovePool(BundlePool(Cpus(0, 2), kGroup, 0), devices));
+  desk.Return(kNoProcess, 1);
+  desk.Ask(5, 2, Cpus(0, 2));
+  EXPECT_EQ(desk.Gpus(5, 2), (Devices{1, 2}));
+}
+
+TEST(LeaseQueue, ABundleTakesTheCpusOfIdleTasks) {
+  Desk desk(Cpus(2));
+  desk.Ask(5, 1, Cpus(1));
+  desk.Ask(5, 2, Cpus(1));
+  desk.Actor(1, Cpus(2));
+  EXPECT_FALSE(desk.Has(kNoProcess, 1));
+  EXPECT_EQ(desk.queue.loose(), Cpus(2));
+  EXPECT_EQ(desk.Tick({5}), (Owners{5, 5}));
+  desk.Return(5, 1);
+  desk.Return(5, 2);
+  EXPECT_TRUE(desk.Has(kNoProcess, 1));
+  EXPECT_EQ(desk.queue.loose(), Cpus(0));
+}
+
+TEST(LeaseQueue, ATaskThatSleepsInABundleLendsItsCpusToTheGroup) {
+  Desk desk(Cpus(1));
+  desk.Actor(1, Cpus(1));
+  desk.queue.AddPool(BundlePool(Cpus(1), kGroup, 0), {});
+  desk.Ask(6, 1, InBundle(Cpus(1), kGroup, 0));
+  desk.Ask(6, 2, InBundle(Cpus(1), kGroup, -1), 0, false, 7);
+  EXPECT_FALSE(desk.Has(6, 2));
+  desk.Block(6, 1);
+  EXPECT_TRUE(desk.Has(6, 2));
+  EXPECT_FALSE(desk.Unblock(6, 1));
+  desk.actions.clear();
+  desk.Return(6, 2);
+  EXPECT_TRUE(desk.Resumed(6, 1));
 }
 
 }  // namespace

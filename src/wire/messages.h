@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "types/failure.h"
+#include "types/group.h"
 #include "types/id.h"
 #include "types/place.h"
 #include "types/resources.h"
+#include "types/strategy.h"
 
 namespace manta::wire {
 
@@ -81,6 +83,17 @@ enum class Kind : std::uint16_t {
   kFetch,
   kFetched,
   kFetchAhead,
+  // placement groups and nodes
+  kCreateGroup = 100,
+  kGroupMade,
+  kRemoveGroup,
+  kFindGroup,
+  kListGroups,
+  kGroupList,
+  kWatchGroup,
+  kGroupChanged,
+  kListNodes,
+  kNodeList,
 };
 
 // ---- life of a process ----
@@ -142,6 +155,7 @@ struct LeaseRequest {
   static constexpr Kind kKind = Kind::kLeaseRequest;
   std::uint64_t request = 0;  // unique within the owner
   Resources need;
+  Strategy strategy;  // all tasks of a queue have the same
   std::int32_t priority = 0;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
@@ -193,6 +207,7 @@ struct LeaseStart {
   std::uint64_t lane = 0;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  bool once = false;  // it ends with its first task: the next one is to run elsewhere
   // The owner is on another node: it will come by itself, and show this pass. Answered by FarReady.
   bool far = false;
   std::uint64_t pass = 0;
@@ -249,6 +264,7 @@ struct KillWorker {
 
 struct ActorOptions {
   Resources need;
+  Strategy strategy;
   std::string name;
   std::string space = "default";
   bool detached = false;
@@ -339,6 +355,67 @@ struct ActorFound {
   static constexpr Kind kKind = Kind::kActorFound;
   Id actor;
   ActorOptions options;
+};
+
+// ---- placement groups ----
+
+// P -> N, and N -> C: a call answered by GroupMade, or Failed: kInvalid (an empty bundle, the name is taken), on a
+// node of its own kInfeasible. The process sends id, name, strategy and bundles; its node adds the job.
+struct CreateGroup {
+  static constexpr Kind kKind = Kind::kCreateGroup;
+  GroupFacts facts;
+};
+struct GroupMade {
+  static constexpr Kind kKind = Kind::kGroupMade;
+  GroupFacts facts;
+};
+// P -> N -> C, a call answered by Done, also if there is none.
+struct RemoveGroup {
+  static constexpr Kind kKind = Kind::kRemoveGroup;
+  Id group;
+};
+// P -> N -> C, a call answered by GroupMade, or Failed{kNotFound}. By name, unless it has an id.
+struct FindGroup {
+  static constexpr Kind kKind = Kind::kFindGroup;
+  Id group;
+  std::string name;
+  std::string space = "default";
+};
+// P -> N -> C, a call answered by GroupList.
+struct ListGroups {
+  static constexpr Kind kKind = Kind::kListGroups;
+  std::uint8_t unused = 0;
+};
+struct GroupList {
+  static constexpr Kind kKind = Kind::kGroupList;
+  std::vector<GroupFacts> groups;
+};
+// P -> N: GroupChanged at once and upon every change, until it is removed.
+struct WatchGroup {
+  static constexpr Kind kKind = Kind::kWatchGroup;
+  Id group;
+};
+struct GroupChanged {
+  static constexpr Kind kKind = Kind::kGroupChanged;
+  GroupFacts facts;
+};
+
+// P -> N, a call answered by NodeList: who lives, and what is free there.
+struct ListNodes {
+  static constexpr Kind kKind = Kind::kListNodes;
+  std::uint8_t unused = 0;
+};
+struct NodeList {
+  static constexpr Kind kKind = Kind::kNodeList;
+  struct Node {
+    NodeNumber number = 0;
+    std::string name;
+    bool draining = false;
+    Labels labels;
+    Resources total;
+    Resources available;
+  };
+  std::vector<Node> nodes;
 };
 
 // ---- objects whose Ref has left its owner ----

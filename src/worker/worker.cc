@@ -190,6 +190,7 @@ void Worker::StartLease(wire::Frame& frame) {
   }
   served->lease = message->lease;
   served->need = message->need;
+  served->once = message->once;
   owner_->SetJob(message->job);
   SetGpus(message->with_gpus, message->gpus);
   served_.push_back(std::move(served));
@@ -328,10 +329,9 @@ bool Worker::ServeOnce() {
       const std::int64_t now = base::NowMicros();
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
     }
-    if (concurrency_ == 1) {
-    }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
+      if (served.once) ReturnLease();
     } else {
       in_pool_.fetch_add(1);
       const std::lock_guard lock(pool_mutex_);
