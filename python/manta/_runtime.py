@@ -74,8 +74,8 @@ def init(
         raise ValueError(f"num_gpus={num_gpus}: it must be 0 or more")
     if object_store_memory is not None and object_store_memory <= 0:
         raise ValueError(f"object_store_memory={object_store_memory}: it must be a number of bytes above 0")
-    if labels is not None:
-        raise NotImplementedError("init(labels=...) is not supported yet")
+    if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
+        raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
     if address == "local":
         address = "private"
     if _in_worker:
@@ -90,7 +90,8 @@ def init(
         if address in (None, "private") and not os.environ.get("MANTA_ADDRESS"):
             amounts.setdefault("memory", _memory_mebibytes())
         _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
-                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver)
+                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
+                   labels or {})
         _core.next_session()
         _namespace = namespace or "default"
         _methods.clear()
@@ -285,26 +286,28 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     return ActorHandle(actor, class_name, methods)
 
 
+def _in_bytes(amounts: dict[str, float]) -> dict[str, float]:
+    return {name: amount * (_options.MEBIBYTE if name == "memory" else 1) for name, amount in amounts.items()}
+
+
 def cluster_resources() -> dict[str, float]:
-    out = dict(_core.cluster_resources())
-    if "memory" in out:
-        out["memory"] *= _options.MEBIBYTE
-    return out
+    """What all nodes have together."""
+    return _in_bytes(_core.cluster_resources())
 
 
 def available_resources() -> dict[str, float]:
     """What is not in use just now."""
-    out = cluster_resources()
-    for name, amount in _core.resources_in_use().items():
-        out[name] = max(0.0, out.get(name, 0.0) - amount * (_options.MEBIBYTE if name == "memory" else 1))
-    return out
+    return _in_bytes(_core.available_resources())
 
 
 def nodes() -> list[dict[str, Any]]:
+    """Those that live."""
     import socket
 
-    return [{"NodeID": _core.context()[2], "Alive": True, "NodeManagerHostname": socket.gethostname(),
-             "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
+    return [{"NodeID": name, "Alive": True, "Draining": draining, "NodeName": name,
+             "NodeManagerHostname": socket.gethostname() if here else name, "Labels": labels,
+             "Resources": _in_bytes(resources), "AvailableResources": _in_bytes(available)}
+            for _, name, draining, here, labels, resources, available in _core.nodes()]
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:

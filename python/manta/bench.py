@@ -336,6 +336,21 @@ def bench_actor_create(api: Any, seconds: float) -> float:
     return rate(batch, seconds)
 
 
+@workload("/s")
+def bench_placement_group_create_removal(api: Any, seconds: float) -> float:
+    import importlib
+
+    util = importlib.import_module(f"{api.__name__}.util.placement_group")
+
+    def batch() -> int:
+        group = util.placement_group([{"CPU": 0.01}])
+        group.wait(30)
+        util.remove_placement_group(group)
+        return 1
+
+    return rate(batch, seconds)
+
+
 @workload("s")
 def bench_queued_1m_tasks(api: Any, seconds: float) -> float:
     count = 1_000_000 if seconds >= 1 else 100_000

@@ -20,9 +20,10 @@ from ._actor import ActorHandle
 __all__ = ["CppActorClass", "CppActorHandle", "CppFunction", "CppLibrary", "cpp_actor_class", "cpp_function",
            "load_library"]
 
-_TASK = {"num_cpus", "num_gpus", "memory", "resources", "name", "num_returns", "max_retries", "scheduling_strategy"}
+_TASK = {"num_cpus", "num_gpus", "memory", "resources", "name", "num_returns", "max_retries", "scheduling_strategy",
+         "label_selector"}
 _ACTOR = {"num_cpus", "num_gpus", "memory", "resources", "name", "namespace", "lifetime", "get_if_exists",
-          "max_restarts", "max_task_retries", "max_concurrency", "scheduling_strategy"}
+          "max_restarts", "max_task_retries", "max_concurrency", "scheduling_strategy", "label_selector"}
 _METHOD = {"num_returns", "name"}
 
 

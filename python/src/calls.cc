@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "groups.h"
 #include "refs.h"
 #include "values.h"
 
@@ -334,15 +335,16 @@ bool ReadResources(PyObject* dict, std::map<std::string, double>* out) {
   return true;
 }
 
-// intern(name, cpus, gpus, resources, retries, timeout_us, priority) -> int
+// intern(name, cpus, gpus, resources, retries, timeout_us, priority, where) -> int; `where` as ReadPlacement reads it
 PyObject* Intern(PyObject*, PyObject* args) {
   TaskOptions options;
   const char* name = nullptr;
   PyObject* resources = nullptr;
+  PyObject* where = nullptr;
   long long timeout = 0;
-  if (!PyArg_ParseTuple(args, "sddO!iLi", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
-                        &options.retries, &timeout, &options.priority) ||
-      !ReadResources(resources, &options.resources))
+  if (!PyArg_ParseTuple(args, "sddO!iLiO", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
+                        &options.retries, &timeout, &options.priority, &where) ||
+      !ReadResources(resources, &options.resources) || !ReadPlacement(where, &options.placement))
     return nullptr;
   options.name = name;
   options.timeout = std::chrono::microseconds(timeout);
@@ -365,10 +367,11 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   long long restarts = 0;
   long long retries = 0;
   int ordered = 1;
-  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
-                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
-                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords) ||
-      !ReadResources(resources, &settings.resources))
+  PyObject* where = nullptr;
+  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!O", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
+                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries,
+                        &settings.concurrency, &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where) ||
+      !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement))
     return nullptr;
   settings.name = name;
   settings.space = space;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "groups.h"
 #include "manta/internal/plain_call.h"
 #include "manta/manta.h"
 #include "plain.h"
@@ -55,7 +56,7 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
-// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output)
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -65,8 +66,9 @@ PyObject* Init(PyObject*, PyObject* args) {
   const char* address = nullptr;
   const char* space = nullptr;
   int show = 1;
-  if (!PyArg_ParseTuple(args, "O!ddO!Ksssp", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type, &resources,
-                        &store_bytes, &spill, &address, &space, &show))
+  PyObject* labels = nullptr;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -82,6 +84,13 @@ PyObject* Init(PyObject*, PyObject* args) {
     const double amount = PyFloat_AsDouble(value);
     if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
     config.resources[name] = amount;
+  }
+  at = 0;
+  while (PyDict_Next(labels, &at, &key, &value) != 0) {
+    const char* name = PyUnicode_AsUTF8(key);
+    const char* text = PyUnicode_AsUTF8(value);
+    if (name == nullptr || text == nullptr) return nullptr;
+    config.labels[name] = text;
   }
   config.store_bytes = store_bytes;
   config.spill_folder = spill;
@@ -159,12 +168,12 @@ PyObject* GetClusterResources(PyObject*, PyObject*) {
   return Guard([&] { return Amounts(ClusterResources()); });
 }
 
-PyObject* GetResourcesInUse(PyObject*, PyObject*) {
+PyObject* GetAvailableResources(PyObject*, PyObject*) {
   return Guard([&] {
     std::map<std::string, double> amounts;
     {
       const NoGil free;
-      amounts = internal::ResourcesInUse();
+      amounts = AvailableResources();
     }
     return Amounts(amounts);
   });
@@ -207,7 +216,7 @@ PyMethodDef functions[] = {
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
-    {"resources_in_use", GetResourcesInUse, METH_NOARGS, nullptr},
+    {"available_resources", GetAvailableResources, METH_NOARGS, nullptr},
     {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -225,7 +234,7 @@ PyMODINIT_FUNC PyInit__core() {
   manta::internal::SetForeignRunner(&RunPython);
   manta::internal::SetPickleReader(&PlainOfPickle);
   if (AddRefTypes(module) && AddValueTypes(module) && AddCallTypes(module) && AddRunFunctions(module) &&
-      AddWaitFunctions(module) && AddTimelineFunctions(module))
+      AddWaitFunctions(module) && AddTimelineFunctions(module) && AddGroupFunctions(module))
     return module;
   Py_DECREF(module);
   return nullptr;

@@ -131,9 +131,9 @@ def test_runtime_env_sets_variables():
 
 
 def test_scheduling_strategies_of_one_machine():
-    assert manta.get(busy.options(scheduling_strategy="SPREAD").remote(0))
+    assert manta.get(busy.options(scheduling_strategy="SPREAD").remote(0), timeout=20)
     assert manta.get(busy.options(scheduling_strategy="DEFAULT").remote(0))
-    with pytest.raises((NotImplementedError, ValueError), match="scheduling_strategy"):
+    with pytest.raises(ValueError, match="scheduling_strategy"):
         busy.options(scheduling_strategy="ELSEWHERE")
 
 
@@ -183,7 +183,7 @@ def test_max_calls_ends_the_process():
         pid.options(max_calls=-1)
 
 
-@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"label_selector": {"a": "b"}}])
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"enable_task_events": True}])
 def test_what_is_not_built_yet_says_so_for_tasks(options):
     with pytest.raises(NotImplementedError, match=next(iter(options))):
         busy.options(**options)

@@ -102,8 +102,3 @@ def test_a_pools_initializer_runs_once_in_each_process():
     assert set(pool.map(lambda _: os.environ["POOL_TEST"], range(20), chunksize=1)) == {"x"}
     pool.close()
     pool.join()
-
-
-def test_placement_groups_say_that_they_are_missing():
-    with pytest.raises(NotImplementedError):
-        manta.util.placement_group([{"CPU": 1}])
