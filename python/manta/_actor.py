@@ -20,7 +20,7 @@ def method(*args: Any, **options: Any) -> Any:
     if args or not options:
         raise TypeError("use it as @manta.method(num_returns=..., ...)")
     checked = _options.check(options, _options.METHOD, "a method")
-    for name in ("name", "max_task_retries", "retry_exceptions"):
+    for name in ("max_task_retries", "retry_exceptions"):
         if name in checked:
             raise NotImplementedError(f"option {name!r} of @manta.method is not supported yet: set it on the actor")
 

@@ -369,8 +369,8 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   int ordered = 1;
   PyObject* where = nullptr;
   if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!O", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
-                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries,
-                        &settings.concurrency, &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where) ||
+                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
+                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where) ||
       !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement))
     return nullptr;
   settings.name = name;

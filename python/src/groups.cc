@@ -175,9 +175,12 @@ PyObject* GetNodes(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"create_group", CreateGroup, METH_VARARGS, nullptr}, {"remove_group", RemoveGroup, METH_O, nullptr},
-    {"find_group", FindGroup, METH_VARARGS, nullptr},     {"wait_group", WaitGroup, METH_VARARGS, nullptr},
-    {"groups", Groups, METH_NOARGS, nullptr},             {"nodes", GetNodes, METH_NOARGS, nullptr},
+    {"create_group", CreateGroup, METH_VARARGS, nullptr},
+    {"remove_group", RemoveGroup, METH_O, nullptr},
+    {"find_group", FindGroup, METH_VARARGS, nullptr},
+    {"wait_group", WaitGroup, METH_VARARGS, nullptr},
+    {"groups", Groups, METH_NOARGS, nullptr},
+    {"nodes", GetNodes, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

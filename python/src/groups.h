@@ -6,7 +6,8 @@
 
 namespace manta::python {
 
-// From None, or (node, soft, spread, [label rule], [label rule preferred], group, bundle). false: a Python error is set.
+// From None, or (node, soft, spread, [label rule], [label rule preferred], group, bundle). false: a Python error is
+// set.
 bool ReadPlacement(PyObject* where, Placement* out);
 
 bool AddGroupFunctions(PyObject* module);

@@ -531,3 +531,21 @@ def test_dynamic_returns_of_a_method():
 
     refs = manta.get(Many.remote().numbers.options(num_returns="dynamic").remote(3), timeout=20)
     assert manta.get(list(refs)) == [0, 1, 2]
+
+
+def test_a_methods_name_is_what_messages_say():
+    @manta.remote
+    class Named:
+        @manta.method(name="the-method")
+        def fail(self):
+            raise RuntimeError("x")
+
+    actor = Named.remote()
+    with pytest.raises(RuntimeError) as caught:
+        manta.get(actor.fail.remote())
+    assert "the-method() (pid=" in str(caught.value)
+    with pytest.raises(RuntimeError) as caught:
+        manta.get(actor.fail.options(name="this-call").remote())
+    assert "this-call() (pid=" in str(caught.value)
+    with pytest.raises(NotImplementedError, match="max_task_retries"):
+        actor.fail.options(max_task_retries=1)

@@ -138,7 +138,8 @@ def test_node_affinity():
 
 @pytest.mark.parametrize(("hard", "runs"), [
     ({"zone": In("a", "b")}, True), ({"zone": In("b")}, False), ({"zone": NotIn("b")}, True),
-    ({"disk": Exists()}, True), ({"gpu": DoesNotExist()}, True), ({"gpu": Exists()}, False), ({"zone": In("a"), "disk": In("hdd")}, False),
+    ({"disk": Exists()}, True), ({"gpu": DoesNotExist()}, True), ({"gpu": Exists()}, False),
+    ({"zone": In("a"), "disk": In("hdd")}, False),
 ])
 def test_labels(hard, runs):
     task = where.options(scheduling_strategy=NodeLabelSchedulingStrategy(hard))

@@ -102,3 +102,9 @@ def test_a_pools_initializer_runs_once_in_each_process():
     assert set(pool.map(lambda _: os.environ["POOL_TEST"], range(20), chunksize=1)) == {"x"}
     pool.close()
     pool.join()
+
+
+def test_a_pools_process_leaves_after_maxtasksperchild():
+    with Pool(2, maxtasksperchild=1) as pool:
+        pids = pool.map(lambda _: os.getpid(), range(6), chunksize=1)
+    assert len(set(pids)) == 6
