@@ -198,8 +198,14 @@ bool Encoded::Prepare(PyObject* value, Form form) {
 bool Encoded::Other(Form form) {
   bool failed = false;
   if (arrow_ = ExportArrow(value_, &failed); arrow_ != nullptr) {
-    size_ = internal::ArrowSize(*arrow_);
-    return true;
+    try {
+      size_ = internal::ArrowSize(*arrow_);
+      return true;
+    } catch (const InvalidError&) {  // a type that we do not know: Python can pickle it
+      if (form == Form::kPlain) throw;
+      arrow_.reset();
+      return Pickle();
+    }
   }
   if (failed) return false;
   Py_buffer buffer;
