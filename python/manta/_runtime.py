@@ -353,6 +353,17 @@ class RuntimeContext:
     def get_actor_id(self) -> str | None:
         return _core.own_actor() or None
 
+    @property
+    def current_actor(self) -> ActorHandle[Any]:
+        """Inside an actor: a handle of it, to be given to others."""
+        own = _core.own_actor()
+        if not own:
+            raise RuntimeError("current_actor is for the methods of an actor")
+        import struct
+
+        name = struct.pack("<QQIi", int(own[:16], 16), int(own[16:], 16), 1, 0)  # as handles are named inside values
+        return ActorHandle(_core.decode_actor(name), "actor", None)
+
     def get_worker_id(self) -> str:
         return str(os.getpid())
 

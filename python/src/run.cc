@@ -420,7 +420,14 @@ void RunNative(internal::Invocation& call, const CallHead& head, internal::View 
     throw InvalidError(name + " takes " + std::to_string(code->parameters) + " positional arguments, not " +
                        std::to_string(head.values) + (head.keywords == 0 ? "" : ", and none by keyword"));
   }
-  code->trampoline(call);
+  const std::int64_t begin = TimelineNow();
+  try {
+    code->trampoline(call);
+  } catch (...) {
+    Record(call, begin, true);
+    throw;
+  }
+  Record(call, begin, false);
 }
 
 PyMethodDef functions[] = {

@@ -48,8 +48,8 @@ std::int64_t TimelineNow() {
 
 void Record(const internal::Invocation& call, std::int64_t begin, bool failed) {
   if (ring == nullptr) return;
-  static std::uint64_t next = 0;
-  static std::uint64_t end = 0;
+  thread_local std::uint64_t next = 0;
+  thread_local std::uint64_t end = 0;
   if (next == end) {
     next = ring->claimed.fetch_add(kClaim, std::memory_order_relaxed);
     end = next + kClaim;

@@ -1,8 +1,8 @@
 // When calls ran, for manta.timeline(): a ring in memory that all workers of one fork server share, made before the
 // first fork. It holds the last 65,536 calls, also those of workers that are gone; any worker can read it. Writing one
-// takes two looks at the clock and a cache line of the writer's own: slots are claimed sixteen at a time.
+// takes two looks at the clock and a cache line of the writer's own: each thread claims slots sixteen at a time.
 //
-// Record is called with the GIL held, Read too. Readers may see a slot while it is written: its stamp tells.
+// Any thread may record. Readers may see a slot while it is written: its stamp tells.
 #pragma once
 
 #include <cstdint>

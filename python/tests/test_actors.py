@@ -549,3 +549,22 @@ def test_a_methods_name_is_what_messages_say():
     assert "this-call() (pid=" in str(caught.value)
     with pytest.raises(NotImplementedError, match="max_task_retries"):
         actor.fail.options(max_task_retries=1)
+
+
+def test_an_actor_gives_away_a_handle_of_itself():
+    @manta.remote
+    class Self:
+        def __init__(self):
+            self.value = 1
+
+        def handle(self):
+            return manta.get_runtime_context().current_actor
+
+        def get(self):
+            return self.value
+
+    actor = Self.remote()
+    other = manta.get(actor.handle.remote(), timeout=20)
+    assert other == actor and manta.get(other.get.remote(), timeout=20) == 1
+    with pytest.raises(RuntimeError, match="methods of an actor"):
+        manta.get_runtime_context().current_actor  # noqa: B018

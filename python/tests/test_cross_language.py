@@ -127,6 +127,11 @@ def test_actors(native):
         manta.get(named.Total.remote(), timeout=20)
 
 
+def test_calls_are_in_the_timeline(native):
+    manta.get(native.Add.remote(1, 2))
+    assert any(event["name"] == "Add" for event in manta.timeline())
+
+
 def test_a_function_is_an_argument_and_is_called_by_tasks(native):
     @manta.remote
     def apply(function, a, b):
