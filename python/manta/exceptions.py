@@ -11,8 +11,8 @@ __all__ = [
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
     "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
     "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "NodeDiedError", "CrossLanguageError",
-    "OutOfDiskError", "UserCodeException", "TaskUnschedulableError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
-    "ActorPlacementGroupRemoved",
+    "OutOfDiskError", "UserCodeException", "TaskUnschedulableError", "ActorUnschedulableError",
+    "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
 ]
 
 
