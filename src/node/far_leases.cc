@@ -100,10 +100,10 @@ void FarLeases::Place(const Key& key) {
   for (std::size_t i = 0; i < std::min(far.message.input_nodes.size(), far.message.input_bytes.size()); ++i) {
     request.inputs.push_back(rules::TaskInput{far.message.input_bytes[i], {far.message.input_nodes[i]}});
   }
-  placer_.Place(far.message.strategy, std::move(request),
-                [this, alive = alive_, key](const Result<rules::Placement>& placed) {
-                  if (*alive) Placed(key, placed);
-                });
+  const Strategy strategy = far.message.strategy;  // the answer may come at once, and be the end of `far`
+  placer_.Place(strategy, std::move(request), [this, alive = alive_, key](const Result<rules::Placement>& placed) {
+    if (*alive) Placed(key, placed);
+  });
 }
 
 void FarLeases::Placed(const Key& key, const Result<rules::Placement>& placed) {

@@ -32,12 +32,14 @@ Status Placer::WhyNotHere(const Strategy& strategy) const {
 
 void Placer::Place(const Strategy& strategy, rules::PlaceRequest request, OnPlaced done) {
   if (!strategy.group.empty()) {
+    const Resources taken = InBundle(request.need, strategy.group, strategy.bundle);
     groups_.WhenReady(strategy, request.need,
-                      [this, alive = alive_, refused = request.refused,
+                      [this, alive = alive_, refused = request.refused, taken,
                        done = std::move(done)](const Result<std::vector<NodeNumber>>& nodes) {
                         if (!*alive) return;
                         if (!nodes.ok()) return done(nodes.status());
-                        const rules::Placement placement = Choose(nodes.value(), refused);
+                        const rules::Placement placement =
+                            Choose(nodes.value(), refused, leases_.queue().free().Covers(taken));
                         if (placement.node != rules::kNoNode) return done(placement);
                         done(Status(Code::kUnavailable, "the nodes of its placement group are gone; it is made anew"));
                       });
@@ -59,22 +61,34 @@ void Placer::Place(const Strategy& strategy, rules::PlaceRequest request, OnPlac
   });
 }
 
-// This node first, then one after the other.
-rules::Placement Placer::Choose(const std::vector<NodeNumber>& nodes, const std::vector<rules::NodeId>& refused) {
+// This node if it has room at once, then the others in turn, then this node.
+rules::Placement Placer::Choose(const std::vector<NodeNumber>& nodes, const std::vector<rules::NodeId>& refused,
+                                bool room_here) {
   std::vector<NodeNumber> living;
   std::vector<NodeNumber> open;
+  bool here = false;
   for (const NodeNumber node : nodes) {
     if (cluster_ != nullptr && cluster_->Find(node) == nullptr) continue;
     living.push_back(node);
-    if (std::find(refused.begin(), refused.end(), node) == refused.end()) open.push_back(node);
+    if (std::find(refused.begin(), refused.end(), node) != refused.end()) continue;
+    if (node == groups_.self()) {
+      here = true;
+    } else {
+      open.push_back(node);
+    }
   }
   rules::Placement placement;
   placement.count = 1;
   if (living.empty()) return placement;
-  placement.final = open.empty() || living.size() == 1;
-  const std::vector<NodeNumber>& from = open.empty() ? living : open;
-  placement.node = from[turn_++ % from.size()];
-  if (std::find(open.begin(), open.end(), groups_.self()) != open.end()) placement.node = groups_.self();
+  placement.final = living.size() == 1;
+  if (here && (room_here || open.empty())) {
+    placement.node = groups_.self();
+  } else if (!open.empty()) {
+    placement.node = open[turn_++ % open.size()];
+  } else {
+    placement.node = living[turn_++ % living.size()];
+    placement.final = true;
+  }
   return placement;
 }
 

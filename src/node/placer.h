@@ -64,8 +64,8 @@ class Placer {
  private:
   // kInfeasible: what was asked and what there is.
   [[nodiscard]] Status WhyNotHere(const Strategy& strategy) const;
-  [[nodiscard]] rules::Placement Choose(const std::vector<NodeNumber>& nodes,
-                                        const std::vector<rules::NodeId>& refused);
+  [[nodiscard]] rules::Placement Choose(const std::vector<NodeNumber>& nodes, const std::vector<rules::NodeId>& refused,
+                                        bool room_here);
   [[nodiscard]] NodeNumber number() const { return cluster_ == nullptr ? 0 : cluster_->self().number; }
   [[nodiscard]] const std::string& name() const { return cluster_ == nullptr ? self_.name : cluster_->self().name; }
 
