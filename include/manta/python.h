@@ -1,6 +1,6 @@
 // Python functions and classes, called from C++ by module and name.
 //
-//   manta::Ref<manta::Plain<double>> root = manta::PyTask<double>("math", "sqrt").Remote(2.0);
+//   manta::Ref<manta::PlainValue<double>> root = manta::PyTask<double>("math", "sqrt").Remote(2.0);
 //   auto words = manta::PyActor("collections", "Counter").Remote();
 //   words.Task<void>("update").Remote(std::vector<std::string>{"a", "b", "a"});
 //
@@ -28,12 +28,13 @@ namespace internal {
 template <typename A>
 void AddPlainArgument(Arguments& arguments, const A& argument) {
   if constexpr (IsRef<A>::value) {
-    static_assert(PlainShape<A>::kRef,
-                  "manta: Python cannot read what this Ref names: put a manta::Plain(value), and pass the Ref to that");
+    static_assert(
+        PlainShape<A>::kRef,
+        "manta: Python cannot read what this Ref names: put a manta::PlainValue(value), and pass the Ref to that");
     arguments.AddRef(argument.entry());
   } else {
-    AddValue(arguments, Plain<typename std::conditional_t<std::is_array_v<A>, std::type_identity<std::string>,
-                                                          std::type_identity<A>>::type>(argument));
+    AddValue(arguments, PlainValue<typename std::conditional_t<std::is_array_v<A>, std::type_identity<std::string>,
+                                                               std::type_identity<A>>::type>(argument));
   }
 }
 
@@ -58,7 +59,7 @@ inline Site ForeignSite() {
 }
 
 template <typename R>
-using PlainRef = std::conditional_t<std::is_void_v<R>, Ref<void>, Ref<Plain<R>>>;
+using PlainRef = std::conditional_t<std::is_void_v<R>, Ref<void>, Ref<PlainValue<R>>>;
 
 // The thread's arguments, given back however the call ends.
 class ArgumentsUse {

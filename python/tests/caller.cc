@@ -13,9 +13,9 @@ int main() {
   manta::Init();
   std::cout << "sqrt " << *manta::PyTask<double>("math", "sqrt").Remote(2.25).Get() << '\n';
   const auto doubled = manta::PyTask<manta::Array<double>>("helpers", "doubled");
-  const manta::Ref<manta::Plain<Numbers>> numbers = manta::Put(manta::Plain(Numbers(1000, 1.5)));
+  const manta::Ref<manta::PlainValue<Numbers>> numbers = manta::Put(manta::PlainValue(Numbers(1000, 1.5)));
   auto task = doubled;
-  const manta::Ref<manta::Plain<manta::Array<double>>> result = task.Remote(numbers);
+  const manta::Ref<manta::PlainValue<manta::Array<double>>> result = task.Remote(numbers);
   double sum = 0;
   for (const double value : *result.Get()) sum += value;
   std::cout << "doubled " << sum << '\n';

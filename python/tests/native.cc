@@ -89,9 +89,9 @@ void Nothing() {}
 MANTA_REMOTE(Nothing)
 
 // Takes the Ref itself, and gives another.
-manta::Ref<manta::Plain<int>> Forward(const manta::Ref<manta::Plain<int>>& ref) { return ref; }
+manta::Ref<manta::PlainValue<int>> Forward(const manta::Ref<manta::PlainValue<int>>& ref) { return ref; }
 MANTA_REMOTE(Forward)
-int Through(const manta::Ref<manta::Plain<int>>& ref) { return *ref.Get() + 1; }
+int Through(const manta::Ref<manta::PlainValue<int>>& ref) { return *ref.Get() + 1; }
 MANTA_REMOTE(Through)
 
 // A Python function called from C++ that runs in a Python worker.

@@ -23,7 +23,7 @@ namespace {
 
 template <typename T>
 std::vector<std::byte> Bytes(const T& value) {
-  const Plain<T> plain(value);
+  const PlainValue<T> plain(value);
   std::vector<std::byte> out(EncodedSize(plain));
   Encode(plain, out);
   return out;
@@ -31,7 +31,7 @@ std::vector<std::byte> Bytes(const T& value) {
 
 template <typename To, typename From>
 To Read(const From& value) {
-  return Decode<Plain<To>>(Bytes(value)).value;
+  return Decode<PlainValue<To>>(Bytes(value)).value;
 }
 
 template <typename T>
@@ -80,7 +80,7 @@ TEST(Plain, WhatWouldLoseSomethingThrows) {
 TEST(Plain, AnArrayIsReadInPlace) {
   const std::vector<std::byte> bytes = Bytes(std::vector<double>(100, 2.5));
   auto aligned = std::make_shared<Array<std::byte>>(std::span<const std::byte>(bytes));
-  const auto read = Decode<Plain<Array<double>>>(aligned->span(), KeepAlive(aligned));
+  const auto read = Decode<PlainValue<Array<double>>>(aligned->span(), KeepAlive(aligned));
   EXPECT_GE(reinterpret_cast<const std::byte*>(read->data()), aligned->begin());
   EXPECT_LT(reinterpret_cast<const std::byte*>(read->data()), aligned->end());
   EXPECT_EQ((*read)[99], 2.5);
@@ -104,8 +104,8 @@ TEST(Plain, BytesThatMakeNoSenseThrowAndNothingElse) {
     for (int i = 0; i < 3; ++i) bytes[dice() % bytes.size()] = static_cast<std::byte>(dice());
     bytes.resize(dice() % (bytes.size() + 1));
     try {
-      (void)Decode<Plain<Everything>>(bytes);
-      (void)Decode<Plain<Tensor<double>>>(bytes);
+      (void)Decode<PlainValue<Everything>>(bytes);
+      (void)Decode<PlainValue<Tensor<double>>>(bytes);
     } catch (const Error&) {  // corrupt, or of another type
     }
   }
@@ -114,7 +114,7 @@ TEST(Plain, BytesThatMakeNoSenseThrowAndNothingElse) {
 TEST(Plain, APickleNeedsPython) {
   const std::vector<std::byte> pickle{static_cast<std::byte>(internal::PlainTag::kPickle), std::byte{0}};
   try {
-    (void)Decode<Plain<int>>(pickle);
+    (void)Decode<PlainValue<int>>(pickle);
     FAIL();
   } catch (const InvalidError& error) {
     EXPECT_NE(std::string(error.what()).find("pickled by Python"), std::string::npos);

@@ -60,9 +60,9 @@ D ReadPlainArgument(Invocation& call, std::vector<KeepAlive>* keeps) {
   if (keep != nullptr) keeps->push_back(keep);
   if (view.size == 0) {  // what a function that returns nothing left
     const std::byte none[] = {static_cast<std::byte>(PlainTag::kNone)};
-    return Decode<Plain<D>>(none).value;
+    return Decode<PlainValue<D>>(none).value;
   }
-  return std::move(Decode<Plain<D>>(view.bytes(), keep, keeps).value);
+  return std::move(Decode<PlainValue<D>>(view.bytes(), keep, keeps).value);
 }
 
 template <typename Params, typename Run>
@@ -82,12 +82,12 @@ void RunAndReturnPlain(Invocation& call, Run&& run) {
     call.Return(0, 0);
   } else if constexpr (IsTuple<R>::value) {
     R result = run();
-    if (call.returns() != std::tuple_size_v<R>) return WriteReturn(call, 0, Plain<R>(std::move(result)));
+    if (call.returns() != std::tuple_size_v<R>) return WriteReturn(call, 0, PlainValue<R>(std::move(result)));
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (WriteReturn(call, I, Plain<std::tuple_element_t<I, R>>(std::move(std::get<I>(result)))), ...);
+      (WriteReturn(call, I, PlainValue<std::tuple_element_t<I, R>>(std::move(std::get<I>(result)))), ...);
     }(std::make_index_sequence<std::tuple_size_v<R>>());
   } else {
-    WriteReturn(call, 0, Plain<R>(run()));
+    WriteReturn(call, 0, PlainValue<R>(run()));
   }
 }
 

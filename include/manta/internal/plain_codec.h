@@ -42,7 +42,7 @@
 namespace manta {
 
 template <typename T>
-struct Plain;
+struct PlainValue;
 template <typename T>
 struct Tensor;
 template <typename T>
@@ -111,7 +111,7 @@ struct PlainShape {
                         kTensor = false;
 };
 template <typename T>
-struct PlainShape<Ref<Plain<T>>> : PlainShape<void> {
+struct PlainShape<Ref<PlainValue<T>>> : PlainShape<void> {
   static constexpr bool kRef = true;
 };
 template <typename... T>
