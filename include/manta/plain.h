@@ -31,7 +31,8 @@ struct PlainValue {
   PlainValue(T from) : value(std::move(from)) {}         // NOLINT(google-explicit-constructor)
   operator const T&() const& noexcept { return value; }  // NOLINT(google-explicit-constructor)
   operator T() && { return std::move(value); }           // NOLINT(google-explicit-constructor)
-  const T& operator*() const noexcept { return value; }
+  const T& operator*() const& noexcept { return value; }
+  T operator*() && { return std::move(value); }  // by value: for (x : *ref.Get()) must not outlive it
   const T* operator->() const noexcept { return &value; }
 };
 PlainValue(const char*) -> PlainValue<std::string>;
