@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "manta/internal/call.h"
+#include "manta/internal/plain_call.h"
 #include "manta/options.h"
 #include "manta/placement_group.h"
 #include "manta/ref.h"
@@ -168,18 +169,19 @@ TaskCaller<F> Task(F f) {
 }
 
 namespace internal {
+template <auto kFunction>
 struct Registrar {
-  template <typename F>
-  Registrar(const char* name, F f) {
-    const Site site = SiteOf(f);
+  explicit Registrar(const char* name) {
+    const Site site = SiteOf(kFunction);
     RegisterNamed(name, site.trampoline, site.target);
+    RegisterPlainFunction<kFunction>(name);
   }
 };
 }  // namespace internal
 
 }  // namespace manta
 
-// Gives a function a stable name, so that another build of the program (or another language) can
-// call it. At namespace scope: MANTA_REMOTE(Square)
+// Gives a function a stable name, so that another build of the program can call it; another language, too, if its types
+// are plain (manta/plain.h). At namespace scope: MANTA_REMOTE(Square)
 #define MANTA_REMOTE(FUNCTION) \
-  [[maybe_unused]] static const ::manta::internal::Registrar manta_registrar_##FUNCTION(#FUNCTION, &FUNCTION);
+  [[maybe_unused]] static const ::manta::internal::Registrar<&FUNCTION> manta_registrar_##FUNCTION(#FUNCTION);

@@ -5,7 +5,9 @@ import functools
 import time
 from typing import Any, Generic, TypeVar
 
-from . import _core, _kinds, _options, _publish
+from . import _core, _groups, _kinds, _options, _publish
+from ._worker import DYNAMIC as _DYNAMIC
+from ._worker import IN_GROUP as _IN_GROUP
 from .exceptions import PendingCallsLimitExceeded, UnavailableError
 
 T = TypeVar("T")
@@ -18,7 +20,7 @@ def method(*args: Any, **options: Any) -> Any:
     if args or not options:
         raise TypeError("use it as @manta.method(num_returns=..., ...)")
     checked = _options.check(options, _options.METHOD, "a method")
-    for name in ("name", "max_task_retries", "retry_exceptions"):
+    for name in ("max_task_retries", "retry_exceptions"):
         if name in checked:
             raise NotImplementedError(f"option {name!r} of @manta.method is not supported yet: set it on the actor")
 
@@ -39,15 +41,22 @@ class ActorMethod:
         self._name = name
         self._options = options
         returns = options.get("num_returns", 1)
-        if returns == "dynamic":
-            raise NotImplementedError("num_returns='dynamic' of an actor's method is not supported: use 'streaming'")
+        group = options.get("concurrency_group")
+        if group is not None and target.groups is not None and group not in target.groups:
+            raise ValueError(f"actor class {target.class_name} has no concurrency group {group!r}; it has "
+                             f"{', '.join(sorted(target.groups)) or 'none'}")
         self.remote: Any
         if returns == "streaming":
             self.remote = functools.partial(_stream, target, name, options)
             return
+        sent = name
+        if returns == "dynamic":
+            sent, returns = _DYNAMIC + name, 1
+        elif group is not None:
+            sent = f"{_IN_GROUP}{group}.{name}"
         call = _core.new_call(_gone)
-        plan = _core.intern(options.get("name", f"{target.class_name}.{name}"), 0.0, 0.0, {}, 0, 0, 0)
-        call.set_method(target.actor, name, plan, returns)
+        plan = _options.intern(options.get("name", f"{target.class_name}.{name}"), {}, 0, 0)
+        call.set_method(target.actor, sent, plan, returns)
         self.remote = call if target.max_pending <= 0 else functools.partial(_limited, target, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,10 +73,11 @@ class ActorMethod:
 class _Target:
     """The actor that a handle's methods call."""
 
-    def __init__(self, actor: _core.ActorRef, class_name: str, max_pending: int) -> None:
+    def __init__(self, actor: _core.ActorRef, class_name: str, max_pending: int, groups: dict[str, int] | None) -> None:
         self.actor = actor
         self.class_name = class_name
         self.max_pending = max_pending
+        self.groups = groups  # None: not known here
         self.pending: list[Any] = []
 
 
@@ -76,7 +86,8 @@ def _gone(_: Any) -> None:
 
 
 def _limited(target: _Target, call: Any, *args: Any, **kwargs: Any) -> Any:
-    target.pending[:] = [ref for ref in target.pending if not ref.is_ready()]
+    if len(target.pending) >= target.max_pending:
+        target.pending[:] = [ref for ref in target.pending if not ref.is_ready()]
     if len(target.pending) >= target.max_pending:
         raise PendingCallsLimitExceeded(
             f"actor {target.class_name} has {len(target.pending)} calls that it has not answered, and "
@@ -97,11 +108,11 @@ class ActorHandle(Generic[T]):
     """Calls an actor. Can be copied, passed to tasks and stored in values."""
 
     def __init__(self, actor: _core.ActorRef, class_name: str, methods: dict[str, dict[str, Any]] | None,
-                 max_pending: int = -1) -> None:
+                 max_pending: int = -1, groups: dict[str, int] | None = None) -> None:
         self._actor = actor
         self._class_name = class_name
         self._methods = methods  # None: not known here, so any name may be one
-        self._target = _Target(actor, class_name, max_pending)
+        self._target = _Target(actor, class_name, max_pending, groups)
 
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("__") and not name.startswith("__manta_") and name != "__call__":
@@ -128,7 +139,8 @@ class ActorHandle(Generic[T]):
         return self._actor.hex()
 
     def __reduce__(self) -> Any:
-        return ActorHandle, (self._actor, self._class_name, self._methods, self._target.max_pending)
+        target = self._target
+        return ActorHandle, (self._actor, self._class_name, self._methods, target.max_pending, target.groups)
 
 
 class ActorClass(Generic[T]):
@@ -180,10 +192,14 @@ class ActorClass(Generic[T]):
         env = self._options.get("runtime_env")
         if env:
             details["env"] = _options.check_runtime_env(env)
-        if self._async:
+        groups = self._options.get("concurrency_groups")
+        if groups:
+            size = self._options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
+            details["groups"] = {**groups, _groups.DEFAULT: size}
+        if self._async or groups:
             details["async"] = True
         if self._ref is not None and self._ref_session == _core.session():
-            if not env:
+            if not env and not groups:
                 return self._ref
             if self._cls is None:
                 self._cls = _core.get(self._ref)[0]
@@ -195,20 +211,18 @@ class ActorClass(Generic[T]):
 
         _runtime.auto_init()
         options = self._options
-        if options.get("get_if_exists") and "name" not in options:
-            raise ValueError("get_if_exists=True needs a name")
-        if "namespace" in options and "name" not in options:
-            raise ValueError("namespace needs a name")
-        cpus, gpus, others = _options.resources_of(options, 0)
+        groups = options.get("concurrency_groups") or {}
+        for name, about in (self._methods or {}).items():
+            if about.get("concurrency_group", next(iter(groups), None)) not in (*groups, None):
+                raise ValueError(f"method {name} of actor class {self._name} is in the concurrency group "
+                                 f"{about['concurrency_group']!r}, which concurrency_groups does not have")
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
-        actor = _core.create_actor(
-            self._published(), self._name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
-            options.get("lifetime") == "detached", options.get("get_if_exists", False),
-            options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
-            not options.get("allow_out_of_order_execution", False), args, kwargs)
+        if groups:
+            concurrency = _groups.CLAIMED
+        actor = _options.create_actor(self._published(), self._name, options, concurrency, args, kwargs)
         if options.get("name"):
             _runtime.remember_methods(actor.hex(), self._name, self._methods)
-        return ActorHandle(actor, self._name, self._methods, options.get("max_pending_calls", -1))
+        return ActorHandle(actor, self._name, self._methods, options.get("max_pending_calls", -1), dict(groups))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("graphs (bind) are not supported yet: call remote")
@@ -216,7 +230,7 @@ class ActorClass(Generic[T]):
     def __reduce__(self) -> Any:
         if self._cls is not None and _publish.being_published(self._cls):
             return _rebuild, (self._cls, self._options, self._name, self._methods, self._async, None)
-        plain = {key: value for key, value in self._options.items() if key != "runtime_env"}
+        plain = {key: value for key, value in self._options.items() if key not in ("runtime_env", "concurrency_groups")}
         twin = ActorClass[T](None, plain, name=self._name, methods=self._methods, is_async=self._async, ref=self._ref)
         twin._cls = self._cls
         return _rebuild, (None, self._options, self._name, self._methods, self._async, twin._published())

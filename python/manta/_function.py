@@ -71,9 +71,7 @@ class RemoteFunction(Generic[R]):
 
         _runtime.auto_init()
         options = self._options
-        cpus, gpus, others = _options.resources_of(options, 1)
-        retries = options.get("max_retries", 3)
-        plan = _core.intern(options.get("name", self._name), cpus, gpus, others, retries, 0, 0)
+        plan = _options.intern(options.get("name", self._name), options, 1, options.get("max_retries", 3))
         returns = options.get("num_returns", 1)
         call.set_function(self._published(), plan, 1 if returns == "dynamic" else returns,
                           options.get("retry_exceptions") is True)

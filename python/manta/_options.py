@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from . import _core
+
 _COMMON = {"num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env", "scheduling_strategy",
            "accelerator_type", "label_selector", "_metadata", "enable_task_events"}
 TASK = _COMMON | {"num_returns", "max_retries", "retry_exceptions", "max_calls", "_generator_backpressure_num_objects"}
@@ -18,15 +20,11 @@ METHOD = {"num_returns", "name", "concurrency_group", "max_task_retries", "retry
 
 # Known to Ray's users, and not built here yet.
 _MISSING = {
-    "concurrency_groups": "use max_concurrency, or several actors",
-    "concurrency_group": "use max_concurrency, or several actors",
     "accelerator_type": "use resources={'name': 1}",
-    "label_selector": "one machine has one set of labels",
     "object_store_memory": "the store is shared: set it in init(object_store_memory=...)",
     "_metadata": "nobody reads it",
     "enable_task_events": "there is no task log yet",
 }
-_STRATEGIES = ("DEFAULT", "SPREAD")
 MEBIBYTE = 1 << 20  # the engine counts the resource "memory" in these
 
 
@@ -86,6 +84,15 @@ def _check_one(name: str, value: Any, what: str) -> None:
     elif name == "max_pending_calls":
         if isinstance(value, bool) or not isinstance(value, int) or value < -1:
             _fail(name, value, "an int, or -1 for no limit")
+    elif name == "concurrency_groups":
+        if not isinstance(value, Mapping) or not all(
+            isinstance(key, str) and key and "." not in key and isinstance(size, int) and not isinstance(size, bool)
+            and size >= 1 for key, size in value.items()
+        ):
+            _fail(name, value, "a dictionary of names (without dots) and numbers of calls, 1 or more")
+    elif name == "concurrency_group":
+        if not isinstance(value, str) or not value:
+            _fail(name, value, "the name of one of the actor's concurrency_groups")
     elif name == "lifetime":
         if value not in ("detached", "non_detached"):
             _fail(name, value, "'detached' or 'non_detached'")
@@ -93,9 +100,16 @@ def _check_one(name: str, value: Any, what: str) -> None:
         if not isinstance(value, str) or not value:
             _fail(name, value, "a string with something in it")
     elif name == "scheduling_strategy":
-        if value not in _STRATEGIES:
-            raise NotImplementedError(
-                f"scheduling_strategy={value!r} is not supported yet: one machine knows {' and '.join(_STRATEGIES)}")
+        if value != "DEFAULT":
+            from .util import scheduling_strategies
+
+            scheduling_strategies.check(value)
+    elif name == "label_selector":
+        from .util import scheduling_strategies
+
+        if not isinstance(value, Mapping):
+            _fail(name, value, "a dictionary of labels and what they must be")
+        scheduling_strategies.label_rules(dict(value), name)
     elif name == "runtime_env":
         check_runtime_env(value)
     elif name in ("get_if_exists", "allow_out_of_order_execution"):
@@ -123,3 +137,32 @@ def resources_of(options: Mapping[str, Any], cpus: float) -> tuple[float, float,
     if options.get("memory"):
         others["memory"] = float(-(-int(options["memory"]) // MEBIBYTE))
     return float(options.get("num_cpus", cpus)), float(options.get("num_gpus", 0)), others
+
+
+def _where(options: Mapping[str, Any]) -> Any:
+    if "scheduling_strategy" not in options and "label_selector" not in options:
+        return None
+    from .util import scheduling_strategies
+
+    return scheduling_strategies.where(options)
+
+
+def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int) -> int:
+    """The engine's number for this set of options."""
+    own_cpus, gpus, others = resources_of(options, cpus)
+    return _core.intern(name, own_cpus, gpus, others, retries, 0, 0, _where(options))
+
+
+def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any,
+                 kwargs: Any) -> Any:
+    """Of a published class, or of "library\\nClass" in C++."""
+    if options.get("get_if_exists") and "name" not in options:
+        raise ValueError("get_if_exists=True needs a name")
+    if "namespace" in options and "name" not in options:
+        raise ValueError("namespace needs a name")
+    cpus, gpus, others = resources_of(options, 0)
+    return _core.create_actor(
+        cls, class_name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
+        options.get("lifetime") == "detached", options.get("get_if_exists", False),
+        options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
+        not options.get("allow_out_of_order_execution", False), args, kwargs, _where(options))

@@ -49,20 +49,35 @@ def init(
     ignore_reinit_error: bool = False,
     log_to_driver: bool = True,
     runtime_env: dict[str, Any] | None = None,
-    include_dashboard: bool | None = None,
+    labels: dict[str, str] | None = None,
     configure_logging: bool = True,
-    logging_level: Any = None,
+    logging_level: int | str | None = None,
+    logging_format: str | None = None,
     _temp_dir: str | None = None,
-    **unknown: Any,
+    **others: Any,
 ) -> ClientContext:
-    """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one)."""
+    """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one).
+
+    Options of Ray's that do nothing here raise, unless they ask for what is so anyway.
+    """
     global _namespace
-    if unknown:
-        raise ValueError(f"init has no option {next(iter(unknown))!r}")
-    if include_dashboard:
-        raise NotImplementedError("init(include_dashboard=True) is not supported yet")
+    _check_others(others)
+    own = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels,
+           "object_store_memory": object_store_memory, "_temp_dir": _temp_dir}
+    for name, value in own.items():
+        if value is not None and address not in (None, "local"):
+            raise ValueError(f"init({name}=...) is for a cluster that is started here; the one at {address!r} is "
+                             "what it is")
+    if num_cpus is not None and num_cpus <= 0:
+        raise ValueError(f"num_cpus={num_cpus}: a node without CPUs runs nothing; give a number above 0")
+    if num_gpus is not None and num_gpus < 0:
+        raise ValueError(f"num_gpus={num_gpus}: it must be 0 or more")
+    if object_store_memory is not None and object_store_memory <= 0:
+        raise ValueError(f"object_store_memory={object_store_memory}: it must be a number of bytes above 0")
+    if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
+        raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
     if address == "local":
-        address = None
+        address = "private"
     if _in_worker:
         return _context()
     with _lock:
@@ -72,15 +87,66 @@ def init(
             raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
         amounts = {key: float(value) for key, value in (resources or {}).items()}
-        if address is None and not os.environ.get("MANTA_ADDRESS"):
+        if address in (None, "private") and not os.environ.get("MANTA_ADDRESS"):
             amounts.setdefault("memory", _memory_mebibytes())
         _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
-                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver)
+                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
+                   labels or {})
         _core.next_session()
         _namespace = namespace or "default"
         _methods.clear()
+    _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
     return _context()
+
+
+# Of Ray's init: what may be said because it is so, and why it cannot be otherwise.
+_OTHERS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "include_dashboard": ((None, False), "there is no dashboard yet"),
+    "dashboard_host": ((None,), "there is no dashboard yet"),
+    "dashboard_port": ((None,), "there is no dashboard yet"),
+    "local_mode": ((None, False), "start with num_cpus=1 to run one task at a time"),
+    "job_config": ((None,), "use namespace= and runtime_env="),
+    "logging_config": ((None,), "use logging_level="),
+    "enable_resource_isolation": ((None, False), "there is none"),
+    "_system_config": ((None,), "the engine has no knobs"),
+    "_node_ip_address": ((None,), "start nodes with `manta start`"),
+    "_redis_password": ((None,), "clusters are joined with a token: see `manta start`"),
+    "_memory": ((None,), "use resources={'memory': ...}"),
+}
+
+
+def _check_others(others: dict[str, Any]) -> None:
+    for name, value in others.items():
+        if name not in _OTHERS:
+            import difflib
+            import inspect
+
+            known = [*inspect.signature(init).parameters, *_OTHERS]
+            close = difflib.get_close_matches(name, known, 1)
+            raise ValueError(f"init has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        allowed, why = _OTHERS[name]
+        if value not in allowed:
+            raise NotImplementedError(f"init({name}={value!r}) is not supported: {why}")
+
+
+def _set_up_logging(configure: bool, level: int | str | None, text: str | None) -> None:
+    """The logger "manta" says what is started. The module is loaded only for who asks: it takes 10 ms."""
+    import sys
+
+    if level is None and text is None and "logging" not in sys.modules:
+        return
+    import logging
+
+    logger = logging.getLogger("manta")
+    if level is not None:
+        logger.setLevel(level.upper() if isinstance(level, str) else level)
+    if configure and (level is not None or text is not None) and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(text or "%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+    logger.info("in a cluster with %s", ", ".join(f"{name} {amount:g}" for name, amount in cluster_resources().items()))
 
 
 def _nothing() -> None:
@@ -185,13 +251,15 @@ def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, tim
 
 
 def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> None:
-    """A queued task is dropped; a running one gets KeyboardInterrupt, or with `force` its process is killed."""
+    """A queued task is dropped; a running one gets KeyboardInterrupt, or with `force` its process is killed. With
+    `recursive`, what a task that stops has started and not awaited is cancelled, too.
+    """
     from ._stream import ObjectRefGenerator
 
     if isinstance(object_ref, ObjectRefGenerator):
         object_ref.close()
         return
-    _core.cancel(object_ref, force)
+    _core.cancel(object_ref, force, recursive)
 
 
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
@@ -218,30 +286,56 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     return ActorHandle(actor, class_name, methods)
 
 
+def _in_bytes(amounts: dict[str, float]) -> dict[str, float]:
+    return {name: amount * (_options.MEBIBYTE if name == "memory" else 1) for name, amount in amounts.items()}
+
+
 def cluster_resources() -> dict[str, float]:
-    out = dict(_core.cluster_resources())
-    if "memory" in out:
-        out["memory"] *= _options.MEBIBYTE
-    return out
+    """What all nodes have together."""
+    return _in_bytes(_core.cluster_resources())
 
 
 def available_resources() -> dict[str, float]:
     """What is not in use just now."""
-    out = cluster_resources()
-    for name, amount in _core.resources_in_use().items():
-        out[name] = max(0.0, out.get(name, 0.0) - amount * (_options.MEBIBYTE if name == "memory" else 1))
-    return out
+    return _in_bytes(_core.available_resources())
 
 
 def nodes() -> list[dict[str, Any]]:
+    """Those that live."""
     import socket
 
-    return [{"NodeID": _core.context()[2], "Alive": True, "NodeManagerHostname": socket.gethostname(),
-             "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
+    return [{"NodeID": name, "Alive": True, "Draining": draining, "NodeName": name,
+             "NodeManagerHostname": socket.gethostname() if here else name, "Labels": labels,
+             "Resources": _in_bytes(resources), "AvailableResources": _in_bytes(available)}
+            for _, name, draining, here, labels, resources, available in _core.nodes()]
 
 
-def timeline(filename: str | None = None) -> None:
-    raise NotImplementedError("timeline is not supported yet")
+def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
+    """When the tasks and methods of this program's workers on this node ran, the last 65,536 of them: as events for
+    chrome://tracing or Perfetto. Returned, or written to the file.
+    """
+    auto_init()
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "manta"}}]
+    workers: set[int] = set()
+    rows = _core.get(_make_remote(_core_timeline, {"num_cpus": 0, "name": "timeline"}).remote())
+    for label, pid, thread, begin, end, failed in sorted(rows, key=lambda row: int(row[3])):
+        if thread not in workers:
+            workers.add(thread)
+            events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": thread,
+                           "args": {"name": f"worker:{pid}" + (f" thread:{thread}" if thread != pid else "")}})
+        events.append({"ph": "X", "cat": "task", "name": label, "pid": 1, "tid": thread, "ts": begin,
+                       "dur": end - begin, "args": {"worker": pid, "failed": failed}})
+    if filename is None:
+        return events
+    import json
+
+    with open(filename, "w") as file:
+        json.dump(events, file)
+    return None
+
+
+def _core_timeline() -> list[tuple[str, int, int, int, int, bool]]:
+    return _core.timeline()
 
 
 class RuntimeContext:
@@ -258,6 +352,17 @@ class RuntimeContext:
 
     def get_actor_id(self) -> str | None:
         return _core.own_actor() or None
+
+    @property
+    def current_actor(self) -> ActorHandle[Any]:
+        """Inside an actor: a handle of it, to be given to others."""
+        own = _core.own_actor()
+        if not own:
+            raise RuntimeError("current_actor is for the methods of an actor")
+        import struct
+
+        name = struct.pack("<QQIi", int(own[:16], 16), int(own[16:], 16), 1, 0)  # as handles are named inside values
+        return ActorHandle(_core.decode_actor(name), "actor", None)
 
     def get_worker_id(self) -> str:
         return str(os.getpid())

@@ -4,6 +4,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,14 @@ def dumps(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The pickle and the buffers that lie beside it."""
     buffers: list[pickle.PickleBuffer] = []
     try:
-        data = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        if "torch" in sys.modules:
+            file = io.BytesIO()
+            pickler = pickle.Pickler(file, 5, buffer_callback=buffers.append)
+            pickler.dispatch_table = _with_tensors(copyreg.dispatch_table)
+            pickler.dump(value)
+            data = file.getvalue()
+        else:
+            data = pickle.dumps(value, 5, buffer_callback=buffers.append)
         if _MAIN not in data and not _by_value_asked():
             return data, buffers
     except Exception:
@@ -43,10 +51,46 @@ def _cloud_dumps(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
     with io.BytesIO() as file:
         try:
-            module.CloudPickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+            pickler = module.CloudPickler(file, protocol=5, buffer_callback=buffers.append)
+            if "torch" in sys.modules:
+                pickler.dispatch_table = _with_tensors(pickler.dispatch_table)
+            pickler.dump(value)
         except Exception as problem:
             raise TypeError(explain(value, problem)) from problem
         return file.getvalue(), buffers
+
+
+# ---- torch: a tensor in the CPU's memory travels as the array that it is, and is read in place ----
+
+
+def _with_tensors(table: Any) -> Any:
+    import collections
+
+    tensor = getattr(sys.modules["torch"], "Tensor", None)  # None while it is being imported
+    return collections.ChainMap({tensor: _reduce_tensor}, table) if tensor is not None else table
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
+        return tensor.__reduce_ex__(2)
+    data = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if data.dtype is torch.bfloat16:  # which NumPy has not
+        return make_tensor, (data.view(torch.int16).numpy(), "bfloat16", tensor.requires_grad)
+    return make_tensor, (data.numpy(), None, tensor.requires_grad)
+
+
+def make_tensor(array: Any, dtype: str | None, requires_grad: bool) -> Any:
+    import warnings
+
+    import torch  # type: ignore[import]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks at memory that is read-only: to write, clone it
+        tensor = torch.from_numpy(array)
+    if dtype is not None:
+        tensor = tensor.view(getattr(torch, dtype))
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 def dumps_plain(value: Any) -> bytes:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from . import _core, _options
+from . import _core
 
 WINDOW = 16  # items on their way, unless _generator_backpressure_num_objects says otherwise
 _END = "end"
@@ -157,9 +157,8 @@ def start_task(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     options = function._options
     plain = function.options()
     plain._options = {key: value for key, value in options.items() if key not in ("num_returns", "retry_exceptions")}
-    cpus, gpus, others = _options.resources_of(options, 1)
-    host = ActorClass(StreamHost, {"num_cpus": cpus, "num_gpus": gpus}).options(resources={
-        key: value for key, value in others.items() if key != "memory"})
+    own = ("num_cpus", "num_gpus", "memory", "resources", "scheduling_strategy", "label_selector")
+    host = ActorClass(StreamHost, {"num_cpus": 1, **{key: options[key] for key in own if key in options}})
     host._name = options.get("name", function._name)
     handle = host.remote(plain._published(), _Carried(args), _Carried(kwargs))
     step = handle.next.options(num_returns=2).remote

@@ -6,6 +6,9 @@ import os
 import sys
 from typing import Any
 
+IN_GROUP = "__manta_in__"  # then "group.method"
+DYNAMIC = "__manta_dynamic__"  # then the method
+
 
 class _Stream(io.TextIOBase):
     """stdout and stderr, through the engine's lines that carry the task's name."""
@@ -52,6 +55,38 @@ def begin() -> None:
         numpy.random.seed()
 
 
+def begin_embedded() -> None:
+    """In a worker of a C++ program, which has started Python for its first call of a Python function."""
+    import contextlib
+    import signal
+
+    from . import _core
+
+    _core.embed()
+    begin()
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which is how a cancelled call is interrupted
+
+
+def load_named(module: str, name: str) -> tuple[Any, Any, bool, int]:
+    """As load_function, for a function or class that another language names."""
+    import importlib
+
+    from . import _kinds
+    from ._actor import ActorClass
+    from ._function import RemoteFunction
+
+    thing: Any = importlib.import_module(module)
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    if isinstance(thing, RemoteFunction):
+        thing = thing._function
+    elif isinstance(thing, ActorClass):
+        thing = thing._cls
+    is_async = isinstance(thing, type) and any(_kinds.is_coroutine(value) for value in vars(thing).values())
+    return thing, None, is_async, -1
+
+
 def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any, Any, bool, int]:
     """What to call, which exceptions are worth another try, whether it is a class with coroutines, and after how many
     calls the process shall leave (-1: never).
@@ -65,6 +100,10 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
     env = details.get("env")
     if env:
         code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
+    if details.get("groups"):
+        from ._groups import hosted
+
+        code = hosted(code, details["groups"])
     if details.get("dynamic"):
         code = _dynamic(code)
     return code, details.get("retry"), "async" in details, details.get("max_calls", -1)
@@ -106,8 +145,15 @@ def _dynamic(function: Any) -> Any:
 
 def special(actor: Any, name: str) -> Any:
     """Methods that every actor has."""
-    from . import _stream
+    from . import _groups, _stream
 
+    if name.startswith(IN_GROUP):
+        group, _, method = name[len(IN_GROUP):].partition(".")
+        return actor.in_group(method, group)
+    if isinstance(actor, _groups.Host):
+        actor = actor._object
+    if name.startswith(DYNAMIC):
+        return _dynamic(getattr(actor, name[len(DYNAMIC):]))
     return _stream.METHODS[name].__get__(actor)
 
 

@@ -68,10 +68,81 @@ class Echo:
     def ping(self) -> bytes:
         return b"ok"
 
+    def take(self, value: Any) -> bytes:
+        return b"ok"
+
 
 class AsyncEcho:
     async def ping(self) -> bytes:
         return b"ok"
+
+    async def take(self, value: Any) -> bytes:
+        return b"ok"
+
+
+class Client:
+    """Somebody else who submits: the "multi_client" and "n_n" rows have several."""
+
+    def __init__(self, api_name: str) -> None:
+        import importlib
+
+        self._api = importlib.import_module(api_name)
+        self._task = self._api.remote(nothing)
+
+    def tasks(self, count: int) -> None:
+        self._api.get([self._task.remote() for _ in range(count)])
+
+    def calls(self, actors: list[Any], count: int) -> None:
+        self._api.get([actors[i % len(actors)].ping.remote() for i in range(count)])
+
+    def calls_with_arg(self, actors: list[Any], count: int) -> None:
+        value = self._api.put(0)
+        self._api.get([actors[i % len(actors)].take.remote(value) for i in range(count)])
+
+    def puts(self, count: int) -> None:
+        for _ in range(count):
+            self._api.put(0)
+
+    def put_array(self, count: int) -> None:
+        import numpy
+
+        array = numpy.ones(10 * 1024 * 1024, dtype=numpy.int64)
+        for _ in range(count):
+            self._api.put(array)
+
+
+CLIENTS = 2
+MANY = 1000
+
+
+def clients(api: Any) -> list[Any]:
+    made = [api.remote(Client).options(num_cpus=0).remote(api.__name__) for _ in range(CLIENTS)]
+    api.get([one.tasks.remote(1) for one in made])
+    return made
+
+
+def all_clients(api: Any, seconds: float, start: Callable[[Any], Any], each: int) -> float:
+    made = clients(api)
+
+    def batch() -> int:
+        api.get([start(one) for one in made])
+        return each * len(made)
+
+    return rate(batch, seconds)
+
+
+def actors_of(api: Any, cls: type, count: int) -> list[Any]:
+    return [api.remote(cls).options(num_cpus=0).remote() for _ in range(count)]
+
+
+def calls(api: Any, actors: list[Any], method: str, seconds: float, *args: Any) -> float:
+    """One caller, several actors in turn."""
+
+    def batch() -> int:
+        api.get([getattr(actors[i % len(actors)], method).remote(*args) for i in range(MANY)])
+        return MANY
+
+    return rate(batch, seconds)
 
 
 @workload("µs p50")
@@ -91,6 +162,23 @@ def bench_single_client_tasks_async(api: Any, seconds: float) -> float:
     return rate(batch, seconds)
 
 
+@workload("/s")
+def bench_multi_client_tasks_async(api: Any, seconds: float) -> float:
+    return all_clients(api, seconds, lambda one: one.tasks.remote(MANY), MANY)
+
+
+@workload("/s")
+def bench_single_client_tasks_and_get_batch(api: Any, seconds: float) -> float:
+    """Batches of 1,000 tasks."""
+    task = make_tasks(api)
+
+    def batch() -> int:
+        api.get([task.remote() for _ in range(1000)])
+        return 1
+
+    return rate(batch, seconds)
+
+
 @workload("µs p50")
 def bench_1_1_actor_calls_sync(api: Any, seconds: float) -> float:
     actor = api.remote(Echo).remote()
@@ -106,6 +194,45 @@ def bench_1_1_actor_calls_async(api: Any, seconds: float) -> float:
         return 1000
 
     return rate(batch, seconds)
+
+
+@workload("/s")
+def bench_1_1_actor_calls_concurrent(api: Any, seconds: float) -> float:
+    actor = api.remote(Echo).options(max_concurrency=16, num_cpus=0).remote()
+    return calls(api, [actor], "ping", seconds)
+
+
+@workload("/s")
+def bench_1_n_actor_calls_async(api: Any, seconds: float) -> float:
+    return calls(api, actors_of(api, Echo, 4), "ping", seconds)
+
+
+@workload("/s")
+def bench_n_n_actor_calls_async(api: Any, seconds: float) -> float:
+    actors = actors_of(api, Echo, CLIENTS)
+    return all_clients(api, seconds, lambda one: one.calls.remote(actors, MANY), MANY)
+
+
+@workload("/s")
+def bench_n_n_actor_calls_with_arg_async(api: Any, seconds: float) -> float:
+    actors = actors_of(api, Echo, CLIENTS)
+    return all_clients(api, seconds, lambda one: one.calls_with_arg.remote(actors, MANY), MANY)
+
+
+@workload("/s")
+def bench_1_1_async_actor_calls_with_args_async(api: Any, seconds: float) -> float:
+    return calls(api, actors_of(api, AsyncEcho, 1), "take", seconds, api.put(0))
+
+
+@workload("/s")
+def bench_1_n_async_actor_calls_async(api: Any, seconds: float) -> float:
+    return calls(api, actors_of(api, AsyncEcho, 4), "ping", seconds)
+
+
+@workload("/s")
+def bench_n_n_async_actor_calls_async(api: Any, seconds: float) -> float:
+    actors = actors_of(api, AsyncEcho, CLIENTS)
+    return all_clients(api, seconds, lambda one: one.calls.remote(actors, MANY), MANY)
 
 
 @workload("/s")
@@ -148,8 +275,42 @@ def bench_single_client_get_calls(api: Any, seconds: float) -> float:
     return rate(batch, seconds)
 
 
+@workload("/s")
+def bench_multi_client_put_calls(api: Any, seconds: float) -> float:
+    return all_clients(api, seconds, lambda one: one.puts.remote(MANY), MANY)
+
+
+@workload("/s")
+def bench_single_client_wait_1k_refs(api: Any, seconds: float) -> float:
+    task = make_tasks(api)
+
+    def batch() -> int:
+        rest = [task.remote() for _ in range(1000)]
+        while rest:
+            _, rest = api.wait(rest, num_returns=min(10, len(rest)))
+        return 1
+
+    return rate(batch, seconds)
+
+
+@workload("/s")
+def bench_single_client_get_object_containing_10k_refs(api: Any, seconds: float) -> float:
+    ref = api.put([api.put(i) for i in range(10_000)])
+
+    def batch() -> int:
+        api.get(ref)
+        return 1
+
+    return rate(batch, seconds)
+
+
 @workload("GB/s")
-def bench_put_800mb(api: Any, seconds: float) -> float:
+def bench_multi_client_put_gigabytes(api: Any, seconds: float) -> float:
+    return all_clients(api, seconds, lambda one: one.put_array.remote(2), 2) * 10 * 1024 * 1024 * 8 / 1e9
+
+
+@workload("GB/s")
+def bench_single_client_put_gigabytes(api: Any, seconds: float) -> float:
     import numpy
 
     array = numpy.zeros(100_000_000)
@@ -171,6 +332,21 @@ def bench_actor_create(api: Any, seconds: float) -> float:
         actors = [make.remote() for _ in range(4)]
         api.get([actor.ping.remote() for actor in actors])
         return len(actors)
+
+    return rate(batch, seconds)
+
+
+@workload("/s")
+def bench_placement_group_create_removal(api: Any, seconds: float) -> float:
+    import importlib
+
+    util = importlib.import_module(f"{api.__name__}.util.placement_group")
+
+    def batch() -> int:
+        group = util.placement_group([{"CPU": 0.01}])
+        group.wait(30)
+        util.remove_placement_group(group)
+        return 1
 
     return rate(batch, seconds)
 
@@ -224,7 +400,7 @@ def startup() -> list[Result]:
 
 
 def idle_memory() -> list[Result]:
-    """Of the daemon, the fork server and the workers: private and shared pages, each counted once."""
+    """Of the daemon, the fork server and the workers: private pages, and shared ones each counted once."""
     total = 0
     me = os.getpid()
     parents: dict[int, int] = {}

@@ -9,7 +9,10 @@ __all__ = [
     "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
-    "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError",
+    "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
+    "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "NodeDiedError", "CrossLanguageError",
+    "OutOfDiskError", "UserCodeException", "TaskUnschedulableError", "ActorUnschedulableError",
+    "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
 ]
 
 
@@ -98,12 +101,36 @@ class RuntimeEnvSetupError(MantaError):
     """A runtime_env could not be made."""
 
 
+class OwnerDiedError(ObjectLostError):
+    """As ObjectLostError, which says so."""
+
+
+class ObjectReconstructionFailedError(ObjectLostError):
+    """As ObjectLostError, which says so."""
+
+
+class ObjectFetchTimedOutError(ObjectLostError):
+    """As ObjectLostError, which says so."""
+
+
+class NodeDiedError(MantaError):
+    """As WorkerCrashedError, which says so."""
+
+
+class CrossLanguageError(MantaError):
+    """As TaskError, whose text says what C++ threw."""
+
+
 # Ray's names for the same.
 RayError = MantaError
 RayTaskError = TaskError
 RayActorError = ActorError
 RaySystemError = UnavailableError
 ObjectStoreFullError = OutOfMemoryError
+OutOfDiskError = IoError
+UserCodeException = TaskError
+TaskUnschedulableError = ActorUnschedulableError = InfeasibleError
+TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = NotFoundError
 
 # By manta::Code (include/manta/errors.h).
 BY_CODE = (

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "groups.h"
 #include "refs.h"
 #include "values.h"
 
@@ -45,19 +46,20 @@ internal::Entry* Store(Encoded& value, internal::RefScope& scope) {
   return entry;
 }
 
-bool AddArgument(internal::Arguments& arguments, PyObject* value) {
-  if (IsRef(value)) {
+// `by_name`: a Ref is passed itself, not waited for.
+bool AddArgument(internal::Arguments& arguments, PyObject* value, Form form, bool by_name) {
+  if (IsRef(value) && !by_name) {
     arguments.AddRef(EntryOf(value));
     return true;
   }
   Encoded encoded;
   if (PyLong_CheckExact(value) || value == Py_None) {  // never large, contain nothing
-    if (!encoded.Prepare(value)) return false;
+    if (!encoded.Prepare(value, form)) return false;
     encoded.Write(arguments.AddValue(encoded.size()));
     return true;
   }
   internal::RefScope inner;
-  if (!encoded.Prepare(value)) return false;
+  if (!encoded.Prepare(value, form)) return false;
   if (encoded.size() <= internal::kInlineArgument) {
     encoded.Write(arguments.AddValue(encoded.size()));
     // What it contains goes with the call.
@@ -74,7 +76,8 @@ bool AddArgument(internal::Arguments& arguments, PyObject* value) {
 
 // Head, then all values. `values` has the positional ones first, then those of `names` (a tuple or nullptr).
 bool AddCall(internal::Arguments& arguments, CallHead head, const std::string& name, PyObject* const* values,
-             std::size_t positional, PyObject* names) {
+             std::size_t positional, PyObject* names, std::uint64_t by_name) {
+  const Form form = head.kind >= CallKind::kNative ? Form::kPlain : Form::kPython;
   const std::size_t keywords = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
   head.name = static_cast<std::uint16_t>(name.size());
   head.keywords = static_cast<std::uint32_t>(keywords);
@@ -103,7 +106,7 @@ bool AddCall(internal::Arguments& arguments, CallHead head, const std::string& n
     out += sizeof count + count;
   }
   for (std::size_t i = 0; i < positional + keywords; ++i) {
-    if (!AddArgument(arguments, values[i])) return false;
+    if (!AddArgument(arguments, values[i], form, i < 64 && (by_name >> i & 1) != 0)) return false;
   }
   return true;
 }
@@ -119,7 +122,8 @@ struct CallObject {
   PyObject* function;  // ObjectRef
   PyObject* actor;     // ActorRef
   const internal::Plan* plan;
-  std::string* name;  // of the method
+  std::string* name;      // of the method
+  std::uint64_t by_name;  // parameters (bits) of C++ functions that are Refs
 };
 PyTypeObject* call_type = nullptr;
 std::uint32_t session = 1;  // counts clusters: what was published in an earlier one is gone
@@ -154,13 +158,14 @@ PyObject* Invoke(PyObject* object, PyObject* const* args, std::size_t flags, PyO
     internal::RefScope scope;
     ArgumentsScope use;
     use.arguments.scope = &scope;
-    if (self->actor == nullptr && !self->announced) {
+    if (self->function != nullptr && !self->announced) {
       std::byte ignored[internal::kRefBytes];
       internal::EncodeRef(EntryOf(self->function), ignored);
     }
     static const std::string no_name;
     const std::string& name = self->name == nullptr ? no_name : *self->name;
-    if (!AddCall(use.arguments, self->head, name, args, static_cast<std::size_t>(PyVectorcall_NARGS(flags)), names))
+    if (!AddCall(use.arguments, self->head, name, args, static_cast<std::size_t>(PyVectorcall_NARGS(flags)), names,
+                 self->by_name))
       return nullptr;
     internal::Entry* few[8];
     std::vector<internal::Entry*> many;
@@ -253,7 +258,29 @@ PyObject* SetMethod(PyObject* object, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// set_native(actor: ActorRef | None, name: str, plan: int, returns: int, by_name: int)
+PyObject* SetNative(PyObject* object, PyObject* args) {
+  auto* self = reinterpret_cast<CallObject*>(object);
+  PyObject* actor = nullptr;
+  const char* name = nullptr;
+  unsigned long long plan = 0;
+  unsigned long returns = 0;
+  unsigned long long by_name = 0;
+  if (!PyArg_ParseTuple(args, "OsKkK", &actor, &name, &plan, &returns, &by_name)) return nullptr;
+  if (actor != Py_None && ActorOf(actor) == nullptr) return nullptr;
+  if (!SetReturns(self, returns)) return nullptr;
+  self->head.kind = actor == Py_None ? CallKind::kNative : CallKind::kNativeMethod;
+  Py_XSETREF(self->actor, actor == Py_None ? nullptr : Py_NewRef(actor));
+  delete self->name;
+  self->name = new std::string(name);
+  self->plan = reinterpret_cast<const internal::Plan*>(plan);
+  self->by_name = by_name;
+  self->session = session;
+  Py_RETURN_NONE;
+}
+
 PyMethodDef call_methods[] = {
+    {"set_native", SetNative, METH_VARARGS, nullptr},
     {"set_function", SetFunction, METH_VARARGS, nullptr},
     {"set_method", SetMethod, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -290,6 +317,7 @@ PyObject* NewCall(PyObject*, PyObject* prepare) {
   self->actor = nullptr;
   self->plan = nullptr;
   self->name = nullptr;
+  self->by_name = 0;
   PyObject_GC_Track(reinterpret_cast<PyObject*>(self));
   return reinterpret_cast<PyObject*>(self);
 }
@@ -307,15 +335,16 @@ bool ReadResources(PyObject* dict, std::map<std::string, double>* out) {
   return true;
 }
 
-// intern(name, cpus, gpus, resources, retries, timeout_us, priority) -> int
+// intern(name, cpus, gpus, resources, retries, timeout_us, priority, where) -> int; `where` as ReadPlacement reads it
 PyObject* Intern(PyObject*, PyObject* args) {
   TaskOptions options;
   const char* name = nullptr;
   PyObject* resources = nullptr;
+  PyObject* where = nullptr;
   long long timeout = 0;
-  if (!PyArg_ParseTuple(args, "sddO!iLi", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
-                        &options.retries, &timeout, &options.priority) ||
-      !ReadResources(resources, &options.resources))
+  if (!PyArg_ParseTuple(args, "sddO!iLiO", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
+                        &options.retries, &timeout, &options.priority, &where) ||
+      !ReadResources(resources, &options.resources) || !ReadPlacement(where, &options.placement))
     return nullptr;
   options.name = name;
   options.timeout = std::chrono::microseconds(timeout);
@@ -323,7 +352,7 @@ PyObject* Intern(PyObject*, PyObject* args) {
       [&] { return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(internal::Intern(options))); });
 }
 
-// create_actor(cls: ObjectRef, class_name, settings: dict, args: tuple, kwargs: dict) -> ActorRef
+// create_actor(cls: ObjectRef or str (a C++ class: "library\nClass"), …, args: tuple, kwargs: dict) -> ActorRef
 PyObject* CreateActor(PyObject*, PyObject* args) {
   PyObject* cls = nullptr;
   const char* class_name = nullptr;
@@ -338,10 +367,11 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   long long restarts = 0;
   long long retries = 0;
   int ordered = 1;
-  if (!PyArg_ParseTuple(args, "O!sssddO!ppLLIpO!O!", ref_type, &cls, &class_name, &name, &space, &settings.cpus,
-                        &settings.gpus, &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries,
-                        &settings.concurrency, &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords) ||
-      !ReadResources(resources, &settings.resources))
+  PyObject* where = nullptr;
+  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!O", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
+                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
+                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where) ||
+      !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement))
     return nullptr;
   settings.name = name;
   settings.space = space;
@@ -361,10 +391,18 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
     ArgumentsScope use;
     use.arguments.scope = &scope;
     CallHead head;
-    head.kind = CallKind::kCreate;
-    internal::EncodeRef(EntryOf(cls), head.function);  // into the scope: the actor keeps its class
-    if (!AddCall(use.arguments, head, {}, values.data(), static_cast<std::size_t>(PyTuple_GET_SIZE(positional)),
-                 names.get()))
+    std::string native;
+    if (IsRef(cls)) {
+      head.kind = CallKind::kCreate;
+      internal::EncodeRef(EntryOf(cls), head.function);  // into the scope: the actor keeps its class
+    } else {
+      head.kind = CallKind::kNativeCreate;
+      const char* text = PyUnicode_AsUTF8(cls);
+      if (text == nullptr) return nullptr;
+      native = text;
+    }
+    if (!AddCall(use.arguments, head, native, values.data(), static_cast<std::size_t>(PyTuple_GET_SIZE(positional)),
+                 names.get(), 0))
       return nullptr;
     internal::ActorEntry* actor = nullptr;
     {

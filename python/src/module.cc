@@ -1,12 +1,18 @@
 // The module manta._core: the engine as Python sees it. Everything that a user meets is written in Python on top of it,
 // except for the hot calls (get, put, Call.__call__), which are the user's directly.
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "calls.h"
+#include "groups.h"
+#include "manta/internal/plain_call.h"
 #include "manta/manta.h"
+#include "plain.h"
 #include "py.h"
 #include "refs.h"
 #include "run.h"
+#include "timeline.h"
 #include "values.h"
 #include "waits.h"
 
@@ -19,22 +25,38 @@ namespace {
 
 // setup(**hooks)
 PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"dumps",    "loads",   "load_function", "begin_async", "step_async", "special",
-                                "describe", "rebuild", "errors",        "await_ref",   "progress",   nullptr};
+  const std::pair<const char*, PyObject * Hooks::*> all[] = {
+      {"dumps", &Hooks::dumps},
+      {"loads", &Hooks::loads},
+      {"load_function", &Hooks::load_function},
+      {"begin_async", &Hooks::begin_async},
+      {"step_async", &Hooks::step_async},
+      {"special", &Hooks::special},
+      {"describe", &Hooks::describe},
+      {"rebuild", &Hooks::rebuild},
+      {"errors", &Hooks::errors},
+      {"await_ref", &Hooks::await_ref},
+      {"progress", &Hooks::progress},
+      {"load_named", &Hooks::load_named},
+      {"make_array", &Hooks::make_array},
+      {"make_actor", &Hooks::make_actor},
+      {"import_arrow", &Hooks::import_arrow},
+  };
   Hooks given;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOOOOOO!OO", const_cast<char**>(names), &given.dumps,
-                                   &given.loads, &given.load_function, &given.begin_async, &given.step_async,
-                                   &given.special, &given.describe, &given.rebuild, &PyTuple_Type, &given.errors,
-                                   &given.await_ref, &given.progress))
-    return nullptr;
-  for (PyObject* hook : {given.dumps, given.loads, given.load_function, given.begin_async, given.step_async,
-                         given.special, given.describe, given.rebuild, given.errors, given.await_ref, given.progress})
-    Py_INCREF(hook);
+  for (const auto& [name, member] : all) {
+    given.*member = keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, name);
+    if (given.*member == nullptr) {
+      PyErr_Format(PyExc_TypeError, "setup: %s is missing", name);
+      return nullptr;
+    }
+  }
+  static_cast<void>(args);
+  for (const auto& [name, member] : all) Py_INCREF(given.*member);
   hooks = given;
   Py_RETURN_NONE;
 }
 
-// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output)
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -44,8 +66,9 @@ PyObject* Init(PyObject*, PyObject* args) {
   const char* address = nullptr;
   const char* space = nullptr;
   int show = 1;
-  if (!PyArg_ParseTuple(args, "O!ddO!Ksssp", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type, &resources,
-                        &store_bytes, &spill, &address, &space, &show))
+  PyObject* labels = nullptr;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -61,6 +84,13 @@ PyObject* Init(PyObject*, PyObject* args) {
     const double amount = PyFloat_AsDouble(value);
     if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
     config.resources[name] = amount;
+  }
+  at = 0;
+  while (PyDict_Next(labels, &at, &key, &value) != 0) {
+    const char* name = PyUnicode_AsUTF8(key);
+    const char* text = PyUnicode_AsUTF8(value);
+    if (name == nullptr || text == nullptr) return nullptr;
+    config.labels[name] = text;
   }
   config.store_bytes = store_bytes;
   config.spill_folder = spill;
@@ -138,12 +168,12 @@ PyObject* GetClusterResources(PyObject*, PyObject*) {
   return Guard([&] { return Amounts(ClusterResources()); });
 }
 
-PyObject* GetResourcesInUse(PyObject*, PyObject*) {
+PyObject* GetAvailableResources(PyObject*, PyObject*) {
   return Guard([&] {
     std::map<std::string, double> amounts;
     {
       const NoGil free;
-      amounts = internal::ResourcesInUse();
+      amounts = AvailableResources();
     }
     return Amounts(amounts);
   });
@@ -158,7 +188,25 @@ PyObject* EndOwnActor(PyObject*, PyObject*) {
   });
 }
 
+// load_library(path) -> [(name, parameters, returns, refs, creates)]: of what other languages may call
+PyObject* LoadLibrary(PyObject*, PyObject* path) {
+  const char* text = PyUnicode_AsUTF8(path);
+  if (text == nullptr) return nullptr;
+  return Guard([&]() -> PyObject* {
+    internal::LoadPlainLibrary(text);
+    Obj out(PyList_New(0));
+    for (const std::string& name : internal::PlainNames(text)) {
+      const internal::PlainCode* code = internal::FindPlain(text, name);
+      const Obj row(Py_BuildValue("sIIKO", name.c_str(), code->parameters, code->returns,
+                                  static_cast<unsigned long long>(code->refs), code->creates ? Py_True : Py_False));
+      if (!out || !row || PyList_Append(out.get(), row.get()) != 0) return nullptr;
+    }
+    return out.release();
+  });
+}
+
 PyMethodDef functions[] = {
+    {"load_library", LoadLibrary, METH_O, nullptr},
     {"setup", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Setup)), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"init", Init, METH_VARARGS, nullptr},
     {"shutdown", Shutdown, METH_NOARGS, nullptr},
@@ -168,7 +216,7 @@ PyMethodDef functions[] = {
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
-    {"resources_in_use", GetResourcesInUse, METH_NOARGS, nullptr},
+    {"available_resources", GetAvailableResources, METH_NOARGS, nullptr},
     {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -183,8 +231,10 @@ PyMODINIT_FUNC PyInit__core() {
   using namespace manta::python;
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
+  manta::internal::SetForeignRunner(&RunPython);
+  manta::internal::SetPickleReader(&PlainOfPickle);
   if (AddRefTypes(module) && AddValueTypes(module) && AddCallTypes(module) && AddRunFunctions(module) &&
-      AddWaitFunctions(module))
+      AddWaitFunctions(module) && AddTimelineFunctions(module) && AddGroupFunctions(module))
     return module;
   Py_DECREF(module);
   return nullptr;

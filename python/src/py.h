@@ -63,6 +63,10 @@ struct Hooks {
   PyObject* errors = nullptr;         // [exception class by Code]
   PyObject* progress = nullptr;       // ready, all: get has waited for a while; all ready: it is over
   PyObject* await_ref = nullptr;      // ObjectRef -> iterator, as __await__ returns
+  PyObject* load_named = nullptr;     // module, name -> as load_function
+  PyObject* make_array = nullptr;     // buffer, "f8", shape -> array
+  PyObject* make_actor = nullptr;     // ActorRef -> ActorHandle
+  PyObject* import_arrow = nullptr;   // schema, [(schema, array)], is a table -> pyarrow's (all capsules)
 };
 extern Hooks hooks;
 

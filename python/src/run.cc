@@ -5,12 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "calls.h"
 #include "interrupt.h"
+#include "manta/internal/plain_call.h"
 #include "refs.h"
+#include "timeline.h"
 #include "values.h"
 
 namespace manta::python {
@@ -59,6 +62,27 @@ std::unordered_map<std::array<std::byte, 16>, Function, IdHash>& Functions() {
   return *functions;
 }
 
+// What load_function or load_named gave.
+Function FromLoaded(PyObject* loaded) {
+  Function made;
+  made.code = Py_NewRef(PyTuple_GET_ITEM(loaded, 0));
+  made.retry = Py_NewRef(PyTuple_GET_ITEM(loaded, 1));
+  made.is_async = PyTuple_GET_ITEM(loaded, 2) == Py_True;
+  made.calls_left = PyLong_AsLong(PyTuple_GET_ITEM(loaded, 3));
+  return made;
+}
+
+// "module\nname", as another language names it. nullptr: a Python error is set.
+Function* FunctionNamed(const std::string& name) {
+  static auto* functions = new std::unordered_map<std::string, Function>();  // guarded by the GIL
+  if (const auto it = functions->find(name); it != functions->end()) return &it->second;
+  const std::size_t line = name.find('\n');
+  if (line == std::string::npos) throw CorruptError("a Python function is named without its module");
+  const Obj loaded(
+      PyObject_CallFunction(hooks.load_named, "ss", name.substr(0, line).c_str(), name.c_str() + line + 1));
+  return loaded ? &functions->emplace(name, FromLoaded(loaded.get())).first->second : nullptr;
+}
+
 // nullptr: a Python error is set.
 Function* FunctionOf(const CallHead& head) {
   std::array<std::byte, 16> id;
@@ -78,12 +102,7 @@ Function* FunctionOf(const CallHead& head) {
   if (!published || !ref) return nullptr;
   const Obj loaded(PyObject_CallFunctionObjArgs(hooks.load_function, published.get(), ref.get(), nullptr));
   if (!loaded) return nullptr;
-  Function made;
-  made.code = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 0));
-  made.retry = Py_NewRef(PyTuple_GET_ITEM(loaded.get(), 1));
-  made.is_async = PyTuple_GET_ITEM(loaded.get(), 2) == Py_True;
-  made.calls_left = PyLong_AsLong(PyTuple_GET_ITEM(loaded.get(), 3));
-  return &functions.emplace(id, made).first->second;
+  return &functions.emplace(id, FromLoaded(loaded.get())).first->second;
 }
 
 // The current Python error as the exception that the engine carries home.
@@ -126,14 +145,14 @@ void Return(internal::Invocation& call, std::uint32_t index, Encoded& value) {
 }
 
 // false: a Python error is set.
-bool ReturnOne(internal::Invocation& call, PyObject* result) {
+bool ReturnOne(internal::Invocation& call, PyObject* result, Form form) {
   Encoded value;
-  if (!value.Prepare(result)) return false;
+  if (!value.Prepare(result, form)) return false;
   Return(call, 0, value);
   return true;
 }
 
-bool ReturnSeveral(internal::Invocation& call, PyObject* result, std::uint32_t count) {
+bool ReturnSeveral(internal::Invocation& call, PyObject* result, std::uint32_t count, Form form) {
   const Obj items(PySequence_Tuple(result));
   if (!items) {
     PyErr_Format(PyExc_ValueError, "the task returned %.100s, but num_returns=%u asks for as many values",
@@ -152,7 +171,7 @@ bool ReturnSeveral(internal::Invocation& call, PyObject* result, std::uint32_t c
     std::vector<internal::ActorEntry*> actors;
     {
       internal::RefScope scope;
-      if (!value.Prepare(PyTuple_GET_ITEM(items.get(), i))) return false;
+      if (!value.Prepare(PyTuple_GET_ITEM(items.get(), i), form)) return false;
       entries.swap(scope.entries);
       actors.swap(scope.actors);
     }
@@ -220,12 +239,22 @@ class Values {
 };
 
 // false: a Python error is set.
-bool ReturnAll(internal::Invocation& call, PyObject* result) {
+bool ReturnAll(internal::Invocation& call, PyObject* result, Form form) {
   const std::uint32_t count = call.returns();
-  return count == 1 ? ReturnOne(call, result) : ReturnSeveral(call, result, count);
+  return count == 1 ? ReturnOne(call, result, form) : ReturnSeveral(call, result, count, form);
 }
 
 // ---- actors with coroutines ----
+
+struct Deferred {
+  Form form = Form::kPython;
+  std::int64_t begin = 0;
+};
+// Guarded by the GIL.
+std::unordered_map<const internal::Invocation*, Deferred>& DeferredCalls() {
+  static auto* calls = new std::unordered_map<const internal::Invocation*, Deferred>();
+  return *calls;
+}
 
 bool Step(bool wait) {
   const Gil gil;
@@ -241,15 +270,17 @@ PyObject* finished_error = nullptr;
 void EndAsync(internal::Invocation& call) {
   const bool cancelled = finished_error != nullptr && internal::IsCancelled(call);
   bool done = false;
+  const Deferred about = DeferredCalls().extract(&call).mapped();
   try {
     if (finished_error != nullptr) {
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(finished_error)), finished_error);
     } else {
-      done = ReturnAll(call, finished_value);
+      done = ReturnAll(call, finished_value, about.form);
     }
   } catch (...) {
     RaiseCurrent();
   }
+  Record(call, about.begin, !done);
   if (!done) ThrowPythonError(false, nullptr, cancelled);
 }
 
@@ -283,6 +314,8 @@ bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
 }
 
 bool Run(internal::Invocation& call, const CallHead& head, internal::View text, PyObject** retry) {
+  const bool creates = head.kind == CallKind::kCreate || head.kind == CallKind::kNamedCreate;
+  const bool plain = (head.flags & CallHead::kPlain) != 0;
   Obj code;
   if (head.kind == CallKind::kMethod) {
     const Obj name(PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(text.data), head.name, nullptr));
@@ -293,12 +326,14 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
                        : PyObject_GetAttr(self, name.get()));
     if (!code) return false;
   } else {
-    Function* function = FunctionOf(head);
+    const bool named = head.kind == CallKind::kNamed || head.kind == CallKind::kNamedCreate;
+    Function* function =
+        named ? FunctionNamed({reinterpret_cast<const char*>(text.data), head.name}) : FunctionOf(head);
     if (function == nullptr) return false;
     if (function->calls_left > 0 && --function->calls_left == 0) internal::LeaveAfterCall();
     *retry = function->retry;
     code = Obj::Share(function->code);
-    if (head.kind == CallKind::kCreate && function->is_async) {
+    if (creates && function->is_async) {
       in_async_actor = true;
       internal::SetActorStep(call, &Step);
     }
@@ -312,13 +347,16 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     result = Obj(values.Call(code.get()));
   }
   if (!result) return false;
-  if (head.kind == CallKind::kCreate) {
+  if (creates) {
     call.self = result.release();
     call.destroy = &DestroyActor;
     return true;
   }
-  if (in_async_actor && PyCoro_CheckExact(result.get())) return BeginAsync(call, result.get());
-  return ReturnAll(call, result.get());
+  if (in_async_actor && PyCoro_CheckExact(result.get())) {
+    DeferredCalls()[&call] = {plain ? Form::kPlain : Form::kPython, TimelineNow()};
+    return BeginAsync(call, result.get());
+  }
+  return ReturnAll(call, result.get(), plain ? Form::kPlain : Form::kPython);
 }
 
 // The engine sets the variable for the process; os.environ is a copy that does not see it.
@@ -344,6 +382,8 @@ void InWorker() {
 }
 
 PyObject* ServeForks(PyObject*, PyObject*) {
+  if (const char* wanted = std::getenv("MANTA_TIMELINE"); wanted == nullptr || std::strcmp(wanted, "0") != 0)
+    MakeTimeline();
   PyOS_BeforeFork();  // nothing runs between here and a fork
   internal::ServeForks(&InWorker);
   PyOS_AfterFork_Parent();
@@ -360,12 +400,40 @@ PyObject* Write(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// embed(): Python was started by a worker of a C++ program.
+PyObject* Embed(PyObject*, PyObject*) {
+  in_worker = true;
+  Py_RETURN_NONE;
+}
+
+// C++ code that Python named: it needs no Python.
+void RunNative(internal::Invocation& call, const CallHead& head, internal::View text) {
+  const std::string_view words(reinterpret_cast<const char*>(text.data), head.name);
+  const std::size_t line = words.find('\n');
+  if (line == std::string_view::npos) throw CorruptError("a C++ function is named without its library");
+  const std::string library(words.substr(0, line));
+  const std::string name(words.substr(line + 1));
+  internal::LoadPlainLibrary(library);
+  const internal::PlainCode* code = internal::FindPlain(library, name);
+  if (code == nullptr) throw NotFoundError("the library '" + library + "' here has no '" + name + "'");
+  if (head.values != code->parameters || head.keywords != 0) {
+    throw InvalidError(name + " takes " + std::to_string(code->parameters) + " positional arguments, not " +
+                       std::to_string(head.values) + (head.keywords == 0 ? "" : ", and none by keyword"));
+  }
+  const std::int64_t begin = TimelineNow();
+  try {
+    code->trampoline(call);
+  } catch (...) {
+    Record(call, begin, true);
+    throw;
+  }
+  Record(call, begin, false);
+}
+
 PyMethodDef functions[] = {
-    {"serve_forks", ServeForks, METH_NOARGS, nullptr},
-    {"write", Write, METH_VARARGS, nullptr},
-    {"finish_async", FinishAsync, METH_VARARGS, nullptr},
-    {"is_cancelled", IsCancelled, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"embed", Embed, METH_NOARGS, nullptr},         {"serve_forks", ServeForks, METH_NOARGS, nullptr},
+    {"write", Write, METH_VARARGS, nullptr},        {"finish_async", FinishAsync, METH_VARARGS, nullptr},
+    {"is_cancelled", IsCancelled, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
@@ -378,6 +446,8 @@ void RunPython(internal::Invocation& call) {
   std::memcpy(&head, view.data, sizeof head);
   const internal::View text{view.data + sizeof head, view.size - sizeof head};
   if (text.size < head.name) throw CorruptError("a call's method is cut off");
+  if (head.kind >= CallKind::kNative) return RunNative(call, head, text);
+  const std::int64_t begin = TimelineNow();
   Interruptible interruptible(call);
   const Gil gil;
   ShowGpus();
@@ -391,6 +461,7 @@ void RunPython(internal::Invocation& call) {
     RaiseCurrent();
   }
   const bool cancelled = interruptible.End();
+  if (!in_async_actor || !DeferredCalls().contains(&call)) Record(call, begin, !done);  // else when it ends
   if (!done) ThrowPythonError((head.flags & CallHead::kRetryAll) != 0, retry, cancelled);
 }
 

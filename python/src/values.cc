@@ -2,11 +2,14 @@
 
 #include <cstring>
 
+#include "arrow.h"
 #include "manta/internal/copy.h"
+#include "plain.h"
 
 namespace manta::python {
 namespace {
 
+// As internal::PlainTag; those that need no walk.
 enum Tag : unsigned char { kNone, kFalse, kTrue, kInt, kFloat, kText, kBytes, kTuple, kPickle };
 
 constexpr Py_ssize_t kMostItems = 16;
@@ -136,7 +139,7 @@ PyType_Spec look_spec = {"manta._core.Look", sizeof(Look), 0, Py_TPFLAGS_DEFAULT
                          look_slots};
 PyTypeObject* look_type = nullptr;
 
-PyObject* NewLook(const std::byte* data, std::size_t size, const KeepAlive& keep) {
+PyObject* NewLookInPlace(const std::byte* data, std::size_t size, const KeepAlive& keep) {
   auto* look = PyObject_New(Look, look_type);
   if (look == nullptr) return nullptr;
   look->keep = new KeepAlive(keep);
@@ -165,9 +168,7 @@ PyObject* Unpickle(internal::View view, const KeepAlive& keep) {
     Part part;
     std::memcpy(&part, view.data + sizeof head + i * sizeof part, sizeof part);
     if (part.at > view.size || part.length > view.size - part.at) return Malformed();
-    PyObject* buffer = keep != nullptr ? NewLook(view.data + part.at, part.length, keep)
-                                       : PyBytes_FromStringAndSize(reinterpret_cast<const char*>(view.data + part.at),
-                                                                   static_cast<Py_ssize_t>(part.length));
+    PyObject* buffer = NewLook(view.data + part.at, part.length, keep);
     if (buffer == nullptr) return nullptr;
     PyTuple_SET_ITEM(buffers.get(), i, buffer);
   }
@@ -176,66 +177,47 @@ PyObject* Unpickle(internal::View view, const KeepAlive& keep) {
   return PyObject_Vectorcall(hooks.loads, arguments, 1, names);
 }
 
-// *at moves behind the value. nullptr without an error: malformed.
-PyObject* ReadPlain(const std::byte** at, const std::byte* end, int depth) {
-  if (*at >= end) return nullptr;
-  const auto tag = static_cast<unsigned char>(**at);
-  ++*at;
-  const auto left = static_cast<std::size_t>(end - *at);
-  switch (tag) {
-    case kNone:
-      return Py_NewRef(Py_None);
-    case kFalse:
-      return Py_NewRef(Py_False);
-    case kTrue:
-      return Py_NewRef(Py_True);
-    case kInt:
-    case kFloat:
-    case kText:
-    case kBytes: {
-      std::uint64_t word = 0;
-      if (left < 8) return nullptr;
-      std::memcpy(&word, *at, 8);
-      *at += 8;
-      if (tag == kInt) return PyLong_FromLongLong(static_cast<long long>(word));
-      if (tag == kFloat) {
-        double number = 0;
-        std::memcpy(&number, &word, 8);
-        return PyFloat_FromDouble(number);
-      }
-      if (word > left - 8) return nullptr;
-      const char* run = reinterpret_cast<const char*>(*at);
-      *at += word;
-      return tag == kText ? PyUnicode_DecodeUTF8(run, static_cast<Py_ssize_t>(word), nullptr)
-                          : PyBytes_FromStringAndSize(run, static_cast<Py_ssize_t>(word));
-    }
-    case kTuple: {
-      if (left < 1 || depth > kMostDepth) return nullptr;
-      const auto count = static_cast<Py_ssize_t>(**at);
-      ++*at;
-      Obj tuple(PyTuple_New(count));
-      for (Py_ssize_t i = 0; tuple && i < count; ++i) {
-        PyObject* item = ReadPlain(at, end, depth + 1);
-        if (item == nullptr) return nullptr;
-        PyTuple_SET_ITEM(tuple.get(), i, item);
-      }
-      return tuple.release();
-    }
-    default:
-      return nullptr;
-  }
-}
-
 }  // namespace
+
+PyObject* NewLook(const std::byte* data, std::size_t size, const KeepAlive& keep) {
+  return keep != nullptr
+             ? NewLookInPlace(data, size, keep)
+             : PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(size));
+}
 
 Encoded::~Encoded() {
   for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
 }
 
-bool Encoded::Prepare(PyObject* value) {
+bool Encoded::Prepare(PyObject* value, Form form) {
   value_ = value;
   size_ = PlainSize(value, 0);
-  return size_ != 0 || Pickle();
+  return size_ != 0 || Other(form);
+}
+
+bool Encoded::Other(Form form) {
+  bool failed = false;
+  if (arrow_ = ExportArrow(value_, &failed); arrow_ != nullptr) {
+    try {
+      size_ = internal::ArrowSize(*arrow_);
+      return true;
+    } catch (const InvalidError&) {  // a type that we do not know: Python can pickle it
+      if (form == Form::kPlain) throw;
+      arrow_.reset();
+      return Pickle();
+    }
+  }
+  if (failed) return false;
+  Py_buffer buffer;
+  char kind = 0;
+  const bool array = OpenArray(value_, &buffer, &kind);
+  if (array) PyBuffer_Release(&buffer);
+  if (!array && form == Form::kPython) return Pickle();
+  PlainWalk walk(nullptr);
+  if (!walk.Value(value_)) return false;
+  size_ = walk.position();
+  walked_ = true;
+  return true;
 }
 
 bool Encoded::Pickle() {
@@ -258,10 +240,23 @@ bool Encoded::Pickle() {
 }
 
 void Encoded::Write(std::byte* out) {
-  if (!pickle_) {
+  if (pickle_) return WritePickle(out);
+  if (arrow_ != nullptr) {
+    const NoGil free;
+    return internal::ArrowWrite(*arrow_, {out, size_});
+  }
+  if (!walked_) {
     WritePlain(out, value_);
     return;
   }
+  PlainWalk walk(out);
+  if (!walk.Value(value_) || walk.position() != size_) {
+    PyErr_Clear();
+    throw InvalidError("a value changed while it was being sent: do not change it in another thread meanwhile");
+  }
+}
+
+void Encoded::WritePickle(std::byte* out) {
   PickleHead head;
   head.count = static_cast<std::uint32_t>(buffers_.size());
   head.length = static_cast<std::uint64_t>(PyBytes_GET_SIZE(pickle_.get()));
@@ -293,9 +288,10 @@ void Encoded::Write(std::byte* out) {
 
 PyObject* DecodeValue(internal::View view, const KeepAlive& keep) {
   if (view.size == 0) return Py_NewRef(Py_None);  // a C++ function that returns nothing
-  if (static_cast<unsigned char>(*view.data) == kPickle) return Unpickle(view, keep);
-  const std::byte* at = view.data;
-  PyObject* value = ReadPlain(&at, view.data + view.size, 0);
+  const auto tag = static_cast<internal::PlainTag>(*view.data);
+  if (tag == internal::PlainTag::kPickle) return Unpickle(view, keep);
+  if (tag == internal::PlainTag::kArrow) return ImportArrow(view, keep);
+  PyObject* value = PlainRead(view, keep).Value();
   return value != nullptr || PyErr_Occurred() != nullptr ? value : Malformed();
 }
 

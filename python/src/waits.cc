@@ -190,13 +190,18 @@ PyObject* Wait(PyObject*, PyObject* args) {
   });
 }
 
-// cancel(ref, force)
+// cancel(ref, force, recursive)
 PyObject* Cancel(PyObject*, PyObject* args) {
   PyObject* ref = nullptr;
   int force = 0;
-  if (!PyArg_ParseTuple(args, "O!p", ref_type, &ref, &force)) return nullptr;
+  int recursive = 1;
+  if (!PyArg_ParseTuple(args, "O!pp", ref_type, &ref, &force, &recursive)) return nullptr;
   return Guard([&] {
-    internal::Cancel(EntryOf(ref), force != 0);
+    if (recursive != 0) {
+      internal::CancelTree(EntryOf(ref), force != 0);
+    } else {
+      internal::Cancel(EntryOf(ref), force != 0);
+    }
     return Py_NewRef(Py_None);
   });
 }

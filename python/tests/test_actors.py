@@ -435,3 +435,136 @@ def test_a_background_task_runs_between_calls():
     while manta.get(ticker.seen.remote(), timeout=20) < 5 and time.time() < deadline:
         time.sleep(0.01)
     assert manta.get(ticker.seen.remote(), timeout=20) >= 5
+
+
+def test_concurrency_groups_bound_each_other_not():
+    @manta.remote(concurrency_groups={"io": 2, "compute": 1})
+    class Worker:
+        def __init__(self):
+            self.most = {}
+            self.now = {}
+
+        def _run(self, group, seconds):
+            self.now[group] = self.now.get(group, 0) + 1
+            self.most[group] = max(self.most.get(group, 0), self.now[group])
+            time.sleep(seconds)
+            self.now[group] -= 1
+
+        @manta.method(concurrency_group="io")
+        def fetch(self, seconds):
+            self._run("io", seconds)
+
+        @manta.method(concurrency_group="compute")
+        def crunch(self, seconds):
+            self._run("compute", seconds)
+
+        def plain(self, seconds, group="default"):
+            self._run(group, seconds)
+            return threading.get_ident()
+
+        def seen(self):
+            return self.most
+
+    worker = Worker.remote()
+    begin = time.time()
+    refs = [worker.fetch.remote(0.2) for _ in range(4)] + [worker.crunch.remote(0.2) for _ in range(2)]
+    # A group that is full holds up no other.
+    manta.get(worker.plain.remote(0), timeout=20)
+    assert time.time() - begin < 0.35
+    manta.get(refs, timeout=20)
+    assert manta.get(worker.seen.remote(), timeout=20) == {"io": 2, "compute": 1, "default": 1}
+    # A call may choose another group than its method's.
+    refs = [worker.plain.options(concurrency_group="io").remote(0.2, "chosen") for _ in range(4)]
+    manta.get(refs, timeout=20)
+    assert manta.get(worker.seen.remote(), timeout=20)["chosen"] == 2
+    with pytest.raises(ValueError, match="no concurrency group 'disk'"):
+        worker.fetch.options(concurrency_group="disk").remote(0)
+
+    @manta.remote
+    def elsewhere(handle):
+        return manta.get([handle.fetch.remote(0), handle.plain.options(concurrency_group="compute").remote(0)])
+
+    assert manta.get(elsewhere.remote(worker), timeout=20)[0] is None
+
+
+def test_concurrency_groups_of_coroutines():
+    import asyncio
+
+    @manta.remote(concurrency_groups={"io": 3})
+    class Async:
+        def __init__(self):
+            self.now = self.most = 0
+
+        @manta.method(concurrency_group="io")
+        async def fetch(self):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.05)
+            self.now -= 1
+
+        async def seen(self):
+            return self.most
+
+    actor = Async.remote()
+    refs = [actor.fetch.remote() for _ in range(9)]
+    assert manta.get(actor.seen.remote(), timeout=20) <= 3
+    manta.get(refs, timeout=20)
+    assert manta.get(actor.seen.remote(), timeout=20) == 3
+
+
+def test_a_method_of_an_unknown_concurrency_group_raises():
+    @manta.remote(concurrency_groups={"io": 1})
+    class Wrong:
+        @manta.method(concurrency_group="disk")
+        def read(self):
+            pass
+
+    with pytest.raises(ValueError, match="'disk'"):
+        Wrong.remote()
+
+
+def test_dynamic_returns_of_a_method():
+    @manta.remote
+    class Many:
+        def numbers(self, count):
+            yield from range(count)
+
+    refs = manta.get(Many.remote().numbers.options(num_returns="dynamic").remote(3), timeout=20)
+    assert manta.get(list(refs)) == [0, 1, 2]
+
+
+def test_a_methods_name_is_what_messages_say():
+    @manta.remote
+    class Named:
+        @manta.method(name="the-method")
+        def fail(self):
+            raise RuntimeError("x")
+
+    actor = Named.remote()
+    with pytest.raises(RuntimeError) as caught:
+        manta.get(actor.fail.remote())
+    assert "the-method() (pid=" in str(caught.value)
+    with pytest.raises(RuntimeError) as caught:
+        manta.get(actor.fail.options(name="this-call").remote())
+    assert "this-call() (pid=" in str(caught.value)
+    with pytest.raises(NotImplementedError, match="max_task_retries"):
+        actor.fail.options(max_task_retries=1)
+
+
+def test_an_actor_gives_away_a_handle_of_itself():
+    @manta.remote
+    class Self:
+        def __init__(self):
+            self.value = 1
+
+        def handle(self):
+            return manta.get_runtime_context().current_actor
+
+        def get(self):
+            return self.value
+
+    actor = Self.remote()
+    other = manta.get(actor.handle.remote(), timeout=20)
+    assert other == actor and manta.get(other.get.remote(), timeout=20) == 1
+    with pytest.raises(RuntimeError, match="methods of an actor"):
+        manta.get_runtime_context().current_actor  # noqa: B018

@@ -231,3 +231,68 @@ except ValueError as e:
     assert "shutdown" in str(e)
 manta.init(ignore_reinit_error=True)
 """)
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_cancel_reaches_what_the_task_has_started(tmp_path, recursive):
+    @manta.remote(num_cpus=0)
+    def leaf(path):
+        open(path, "w").close()
+        time.sleep(1.5)
+        open(path + ".ended", "w").close()
+
+    @manta.remote(num_cpus=0)
+    def middle(path):
+        ref = leaf.remote(path)
+        time.sleep(10)
+        return ref
+
+    @manta.remote(num_cpus=0.5)
+    def root(path):
+        ref = middle.remote(path)
+        time.sleep(10)
+        return ref
+
+    path = str(tmp_path / "leaf")
+    ref = root.remote(path)
+    deadline = time.time() + 20
+    while not os.path.exists(path) and time.time() < deadline:
+        time.sleep(0.005)
+    manta.cancel(ref, recursive=recursive)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=20)
+    deadline = time.time() + 2.5
+    while not os.path.exists(path + ".ended") and time.time() < deadline:
+        time.sleep(0.02)
+    assert os.path.exists(path + ".ended") == (not recursive)
+
+
+def test_ctrl_c_ends_the_program_and_what_it_started(tmp_path):
+    import signal
+    import subprocess
+    import sys
+
+    script = tmp_path / "script.py"
+    script.write_text("""
+import os, sys, time, manta
+manta.init(num_cpus=1)
+@manta.remote
+def sleeper(path):
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(60)
+manta.get(sleeper.remote(sys.argv[1]))
+""")
+    mark = tmp_path / "pid"
+    driver = subprocess.Popen([sys.executable, str(script), str(mark)], stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 30
+    while not (mark.exists() and mark.read_text()) and time.time() < deadline:
+        time.sleep(0.01)
+    worker = int(mark.read_text())
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors and driver.returncode != 0
+    deadline = time.time() + 20
+    while os.path.exists(f"/proc/{worker}") and time.time() < deadline:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{worker}")

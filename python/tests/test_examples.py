@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples" / "python").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples" / "python").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_example(path):
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
 """Values in shared memory."""
+import sys
+
 import pytest
 
 import manta
@@ -112,3 +114,42 @@ def test_memory_is_shared_between_processes():
                 return line.split()[1]
 
     assert manta.get(mapping.remote(np.ones(1_000_000))) == "r--s"
+
+
+def test_tensors_travel_as_the_arrays_that_they_are():
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(100_000, dtype=torch.float32).reshape(100, 1000)
+    back = manta.get(manta.put(tensor))
+    assert torch.equal(back, tensor) and back.dtype == tensor.dtype
+    half = manta.get(manta.put({"w": tensor.to(torch.bfloat16), "g": torch.ones(3, requires_grad=True)}))
+    assert half["w"].dtype == torch.bfloat16 and half["g"].requires_grad
+
+
+def test_the_reducer_of_tensors_needs_only_the_bridge_to_numpy(monkeypatch):
+    """With a torch of a few lines, so that the path is run where torch is not installed."""
+    import types
+
+    numpy = pytest.importorskip("numpy")
+
+    class Tensor:
+        layout = "strided"
+        is_quantized = requires_grad = False
+        device = types.SimpleNamespace(type="cpu")
+
+        def __init__(self, array):
+            self.array = array
+            self.dtype = array.dtype
+
+        def detach(self):
+            return self
+
+        resolve_conj = resolve_neg = contiguous = detach
+
+        def numpy(self):
+            return self.array
+
+    torch = types.ModuleType("torch")
+    torch.Tensor, torch.strided, torch.bfloat16, torch.from_numpy = Tensor, "strided", "bfloat16", Tensor
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    back = manta.get(manta.put([Tensor(numpy.arange(100_000.0))]))[0]
+    assert isinstance(back, Tensor) and back.array[-1] == 99_999 and not back.array.flags.writeable

@@ -131,9 +131,9 @@ def test_runtime_env_sets_variables():
 
 
 def test_scheduling_strategies_of_one_machine():
-    assert manta.get(busy.options(scheduling_strategy="SPREAD").remote(0))
+    assert manta.get(busy.options(scheduling_strategy="SPREAD").remote(0), timeout=20)
     assert manta.get(busy.options(scheduling_strategy="DEFAULT").remote(0))
-    with pytest.raises(NotImplementedError, match="scheduling_strategy"):
+    with pytest.raises(ValueError, match="scheduling_strategy"):
         busy.options(scheduling_strategy="ELSEWHERE")
 
 
@@ -152,7 +152,8 @@ def test_wrong_options_of_tasks_raise(options):
 @pytest.mark.parametrize("options", [
     {"max_concurency": 2}, {"max_concurrency": 0}, {"max_restarts": -2}, {"lifetime": "long"}, {"num_returns": 2},
     {"max_retries": 1}, {"get_if_exists": "yes"}, {"namespace": ""}, {"max_task_retries": 1.5},
-    {"max_pending_calls": "a"},
+    {"max_pending_calls": "a"}, {"concurrency_groups": {"io": 0}}, {"concurrency_groups": ["io"]},
+    {"concurrency_groups": {"a.b": 1}},
 ])
 def test_wrong_options_of_actors_raise(options):
     class Thing:
@@ -182,13 +183,13 @@ def test_max_calls_ends_the_process():
         pid.options(max_calls=-1)
 
 
-@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"label_selector": {"a": "b"}}])
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"enable_task_events": True}])
 def test_what_is_not_built_yet_says_so_for_tasks(options):
     with pytest.raises(NotImplementedError, match=next(iter(options))):
         busy.options(**options)
 
 
-@pytest.mark.parametrize("options", [{"concurrency_groups": {"io": 2}}, {"object_store_memory": 1}])
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"object_store_memory": 1}])
 def test_what_is_not_built_yet_says_so_for_actors(options):
     class Thing:
         pass
@@ -220,14 +221,18 @@ with manta.init(num_cpus=3, resources={"x": 2}, namespace="mine", object_store_m
     assert manta.nodes()[0]["Alive"]
     assert context["namespace"] == "mine"
 assert not manta.is_initialized()
-for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"runtime_env": {"pip": []}}):
+for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"runtime_env": {"pip": []}},
+            {"num_cpus": 0}, {"num_gpus": -1}, {"local_mode": True}, {"dashboard_port": 1}, {"job_config": {}},
+            {"address": "auto", "num_cpus": 2}, {"_system_config": {"a": 1}}, {"object_store_memory": 0},
+            {"runtime_env": "x"}, {"enable_resource_isolation": True}, {"dashboard_host": "0.0.0.0"}):
     try:
         manta.init(**bad)
-    except (ValueError, NotImplementedError):
-        pass
+    except (ValueError, NotImplementedError) as problem:
+        assert next(iter(bad)) in str(problem) or "num_cpus" in str(problem), problem
     else:
         raise SystemExit(f"{bad} was taken")
-manta.init(num_cpus=1, runtime_env={"env_vars": {"FROM_INIT": "yes"}}, log_to_driver=False)
+manta.init(address="local", num_cpus=1, include_dashboard=False, runtime_env={"env_vars": {"FROM_INIT": "yes"}},
+           log_to_driver=False)
 import os
 @manta.remote
 def read():
@@ -256,3 +261,73 @@ def test_available_resources_go_down_while_a_task_runs(tmp_path):
     (tmp_path / "go").touch()
     manta.get(ref)
     assert becomes(4)
+
+
+def test_init_logs_as_asked(run_script):
+    done = run_script("""
+import logging, manta
+manta.init(num_cpus=1, logging_level="info", logging_format="LOG %(message)s")
+manta.shutdown()
+manta.init(num_cpus=1, logging_level=logging.ERROR)
+""")
+    assert done.stderr.count("LOG in a cluster with") == 1 and "CPU 1" in done.stderr
+
+
+def test_object_store_memory_is_the_stores_size(run_script):
+    run_script("""
+import manta
+try:
+    manta.init(num_cpus=1, _temp_dir="/nonexistent")
+except ValueError as problem:
+    assert "/nonexistent" in str(problem), problem
+else:
+    raise SystemExit("the folder was not looked at")
+manta.init(num_cpus=1, object_store_memory=64 << 20)
+try:
+    manta.put(bytes(200 << 20))
+except manta.exceptions.OutOfMemoryError:
+    pass
+else:
+    raise SystemExit("200 MB fit into 64")
+""")
+
+
+def test_max_task_retries_repeats_calls_of_a_restarted_actor(tmp_path):
+    @manta.remote(max_restarts=2)
+    class Crashes:
+        def once(self, path):
+            if not os.path.exists(path):
+                open(path, "w").close()
+                os._exit(1)
+            return "again"
+
+    with pytest.raises(exceptions.MantaError):
+        manta.get(Crashes.remote().once.remote(str(tmp_path / "a")), timeout=30)
+    again = Crashes.options(max_task_retries=1).remote()
+    assert manta.get(again.once.remote(str(tmp_path / "b")), timeout=30) == "again"
+
+
+def test_calls_overtake_only_if_allowed():
+    @manta.remote
+    class Notes:
+        def __init__(self):
+            self.seen = []
+
+        def note(self, what):
+            self.seen.append(what)
+
+        def all(self):
+            return self.seen
+
+    for allowed, wanted in ((False, ["slow", "fast"]), (True, ["fast", "slow"])):
+        notes = Notes.options(allow_out_of_order_execution=allowed).remote()
+        slow = notes.note.remote(later.remote())
+        notes.note.remote("fast")
+        manta.get(slow, timeout=30)
+        assert manta.get(notes.all.remote(), timeout=30) == wanted
+
+
+@manta.remote
+def later():
+    time.sleep(0.3)
+    return "slow"

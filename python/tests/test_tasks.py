@@ -308,4 +308,22 @@ print("over")
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
-    assert "/4" in shown and shown.endswith("\x1b[K") and done.stdout == b"over\n"
+    assert "/4" in shown and shown.endswith(" \r") and done.stdout == b"over\n"
+
+
+def test_progress_shows_in_a_notebook_and_not_in_a_file(monkeypatch):
+    import io
+
+    from manta import _progress
+
+    class Cell(io.StringIO):  # as ipykernel.iostream.OutStream: no terminal, but it knows \r
+        pass
+
+    Cell.__module__ = "ipykernel.iostream"
+    monkeypatch.setattr(_progress, "_AFTER", 0.0)
+    for stream, shown in ((Cell(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        _progress.show(1, 4)
+        assert ("1/4" in stream.getvalue()) == shown
+        _progress.show(4, 4)
+        assert stream.getvalue() == "" or stream.getvalue().endswith(" \r")

@@ -104,6 +104,7 @@ def test_a_pools_initializer_runs_once_in_each_process():
     pool.join()
 
 
-def test_placement_groups_say_that_they_are_missing():
-    with pytest.raises(NotImplementedError):
-        manta.util.placement_group([{"CPU": 1}])
+def test_a_pools_process_leaves_after_maxtasksperchild():
+    with Pool(2, maxtasksperchild=1) as pool:
+        pids = pool.map(lambda _: os.getpid(), range(6), chunksize=1)
+    assert len(set(pids)) == 6

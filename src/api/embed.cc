@@ -47,6 +47,14 @@ std::map<std::string, double> ResourcesInUse() {
 
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
 
+void CancelTree(Entry* entry, bool force) {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  visit.owner()->Cancel(entry, force, true);
+}
+
+const std::string& LabelOf(const Invocation& call) { return static_cast<const worker::Execution&>(call).label(); }
+
 std::string OwnActor() {
   const worker::Worker* worker = worker::Worker::Current();
   return worker == nullptr || worker->actor().empty() ? std::string() : ToHex(worker->actor());

@@ -1,5 +1,7 @@
 // How calls end: well, badly, again, or cancelled.
 #include <cstring>
+#include <unordered_set>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/program.h"
@@ -174,7 +176,27 @@ void Owner::FailQueue(ClassQueue& queue, const Failure& failure) {
   SettleDoomed();
 }
 
-void Owner::Cancel(Entry* entry, bool force) {
+void Owner::CancelChildren(const Id& parent, std::uint64_t calls) {
+  std::unordered_set<Id> ids;
+  for (std::uint64_t i = 0; i < calls; ++i) ids.insert(DeriveId(parent, 0, i));
+  if (ids.empty()) return;
+  std::vector<Entry*> found;
+  {
+    const Lock lock(mutex_);
+    table_.ForEach([&](Entry* entry) {
+      if (entry->session != session_ || entry->origin != Origin::kTask || entry->done() || !ids.contains(entry->id))
+        return;
+      entry->refs.fetch_add(1, std::memory_order_relaxed);
+      found.push_back(entry);
+    });
+  }
+  for (Entry* entry : found) {
+    Cancel(entry, false, true);
+    internal::Release(entry);
+  }
+}
+
+void Owner::Cancel(Entry* entry, bool force, bool tree) {
   {
     const Lock lock(mutex_);
     if (entry->session != session_ || entry->done()) return;
@@ -205,9 +227,10 @@ void Owner::Cancel(Entry* entry, bool force) {
       }
       if (index == 0 || index >= lanes_.size() || !lanes_[index]->active) return;
       Lane& lane = *lanes_[index];
-      lane.reader.memory().cancel.store(shm::TaskToken(entry->index, entry->generation), std::memory_order_release);
+      const std::uint64_t token = shm::TaskToken(entry->index, entry->generation) | (tree ? shm::kCancelTree : 0);
+      lane.reader.memory().cancel.store(token, std::memory_order_release);
       if (lane.far != nullptr && lane.far->link != nullptr) {
-        lane.far->link->Send(wire::FarCancel{shm::TaskToken(entry->index, entry->generation)});
+        lane.far->link->Send(wire::FarCancel{token});
       }
       if (force && entry->queue->actor == nullptr) {
         wire::KillWorker message;

@@ -131,7 +131,10 @@ class Owner {
   void Pump();
 
   // ---- failures (failures.cc) ----
-  void Cancel(Entry* entry, bool force);
+  // `tree`: with all calls that it has made and that have not ended, and theirs.
+  void Cancel(Entry* entry, bool force, bool tree = false);
+  // Those that `parent`, which ran on this thread, has made: so many.
+  void CancelChildren(const Id& parent, std::uint64_t calls);
 
   // The daemon's cluster's secrets, read when first needed; and the thread for connections to other nodes.
   Result<std::shared_ptr<wire::Secrets>> Secrets();

@@ -45,6 +45,9 @@ inline constexpr std::uint64_t kLaneRing = kLaneBytes - 512;
   return (static_cast<std::uint64_t>(entry) << 32) | generation;
 }
 
+// With the token of a task asked to stop: what it has started shall stop, too. Tables have fewer places than 2^31.
+inline constexpr std::uint64_t kCancelTree = 1ULL << 63;
+
 struct LaneMemory {
   alignas(64) std::atomic<std::uint64_t> tail;    // the worker: bytes written, ever
   alignas(64) std::atomic<std::uint64_t> head;    // the owner: bytes read, ever
@@ -53,7 +56,7 @@ struct LaneMemory {
   std::uint32_t index;                            // the owner's number for it, as in claim words
   std::atomic<std::uint64_t> running;             // TaskToken of a timed task while it runs
   std::atomic<std::int64_t> started_us;
-  alignas(64) std::atomic<std::uint64_t> cancel;  // TaskToken of the task asked to stop
+  alignas(64) std::atomic<std::uint64_t> cancel;  // TaskToken of the task asked to stop, perhaps with kCancelTree
   alignas(64) std::byte ring[kLaneRing];
 };
 static_assert(sizeof(LaneMemory) <= kLaneBytes);

@@ -100,8 +100,14 @@ Execution::~Execution() {
 
 bool Execution::cancel_requested() const {
   if (served_ == nullptr) return outer_ != nullptr && outer_->cancel_requested();
-  return const_cast<Served*>(served_)->lane.memory().cancel.load(std::memory_order_acquire) ==
+  return (const_cast<Served*>(served_)->lane.memory().cancel.load(std::memory_order_acquire) & ~shm::kCancelTree) ==
          shm::TaskToken(header_.entry, header_.generation);
+}
+
+bool Execution::tree_cancelled() const {
+  if (served_ == nullptr) return outer_ != nullptr && outer_->tree_cancelled();
+  return const_cast<Served*>(served_)->lane.memory().cancel.load(std::memory_order_acquire) ==
+         (shm::TaskToken(header_.entry, header_.generation) | shm::kCancelTree);
 }
 
 Status Execution::Open(const std::byte* spec, std::uint64_t available, internal::Trampoline* trampoline) {
@@ -217,6 +223,7 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   } catch (...) {
     failure = Caught(retryable);
   }
+  if (failure != nullptr && tree_cancelled()) owner_.CancelChildren(header_.id, caller.calls);
   scope_ = nullptr;
   t_current = outer_;
   if (outer_ != nullptr) SetLabel(*outer_->label_);

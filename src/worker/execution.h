@@ -77,6 +77,7 @@ class Execution final : public internal::Invocation {
   // The call that runs on this thread, or nullptr.
   static Execution* Current();
   [[nodiscard]] bool cancel_requested() const;
+  [[nodiscard]] bool tree_cancelled() const;  // … and all that it has started
   [[nodiscard]] const std::string& label() const { return *label_; }
   [[nodiscard]] const Id& id() const { return header_.id; }
 

@@ -109,10 +109,10 @@ void FarCaller::OnFrame(wire::Frame& frame) {
     const std::lock_guard lock(mutex_);
     bool waits = false;
     ring_.ForReady([&](std::uint64_t spec, std::uint64_t position) {
-      if (TokenOf(arena_->at(spec)) == cancel->token && ring_.TryTake(position)) waits = true;
+      if (TokenOf(arena_->at(spec)) == (cancel->token & ~shm::kCancelTree) && ring_.TryTake(position)) waits = true;
     });
     if (waits) {
-      link_->Send(wire::FarReturned{{cancel->token}});
+      link_->Send(wire::FarReturned{{cancel->token & ~shm::kCancelTree}});
     } else {
       reinterpret_cast<shm::LaneMemory*>(arena_->at(lane_))->cancel.store(cancel->token, std::memory_order_release);
     }

@@ -35,6 +35,12 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
 [[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
 
+// As Cancel, with all calls that the task has made and that have not ended, and theirs.
+MANTA_EXPORT void CancelTree(Entry* entry, bool force);
+
+// What the call is called in output and errors. Lives for ever.
+[[nodiscard]] MANTA_EXPORT const std::string& LabelOf(const Invocation& call);
+
 // The id of this process's actor, in hexadecimal digits; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActor();
 // Ends this process's actor for good, on purpose: the process is killed soon after.

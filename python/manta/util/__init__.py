@@ -1,9 +1,15 @@
-"""Helpers on top of the core API: ``manta.util.ActorPool``, ``manta.util.queue``, ``manta.util.multiprocessing``."""
+"""Helpers on top of the core API: ``manta.util.ActorPool``, ``placement_group`` and its strategies, ``queue``,
+``multiprocessing``.
+"""
 from .._serialize import deregister_serializer, register_serializer
 from .actor_pool import ActorPool
+from .placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
-__all__ = ["ActorPool", "deregister_serializer", "placement_group", "register_serializer"]
-
-
-def placement_group(*_: object, **__: object) -> None:
-    raise NotImplementedError("placement groups are not supported yet: they come with clusters of machines")
+__all__ = ["ActorPool", "PlacementGroup", "deregister_serializer", "get_placement_group", "placement_group",
+           "placement_group_table", "register_serializer", "remove_placement_group"]

@@ -70,8 +70,8 @@ class Pool:
     def __init__(self, processes: int | None = None, initializer: Callable[..., Any] | None = None,
                  initargs: Iterable[Any] = (), maxtasksperchild: int | None = None, context: Any = None,
                  ray_remote_args: dict[str, Any] | None = None) -> None:
-        if maxtasksperchild is not None:
-            raise NotImplementedError("maxtasksperchild is not supported yet")
+        if maxtasksperchild is not None and maxtasksperchild < 1:
+            raise ValueError("maxtasksperchild must be 1 or more")
         if processes is not None and processes < 1:
             raise ValueError("processes must be 1 or more")
         auto_init()
@@ -79,7 +79,9 @@ class Pool:
         self._initializer = initializer
         self._initargs = tuple(initargs)
         self._id = os.urandom(8).hex()
-        options = ray_remote_args or {}
+        options = dict(ray_remote_args or {})
+        if maxtasksperchild is not None:
+            options["max_calls"] = maxtasksperchild
         self._task = remote(**options)(_run) if options else remote(_run)
         self._open = True
         self._refs: list[Any] = []
@@ -139,7 +141,7 @@ class Pool:
         self._open = False
         for ref in self._refs:
             if not ref.is_ready():
-                _core.cancel(ref, True)
+                _core.cancel(ref, True, True)
         self._refs.clear()
 
     def join(self) -> None:

@@ -1,0 +1,134 @@
+"""Where tasks and actors run, under Ray's names: ``f.options(scheduling_strategy=...)`` takes one of these, "DEFAULT"
+or "SPREAD".
+"""
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["DoesNotExist", "Exists", "In", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy", "NotIn",
+           "PlacementGroupSchedulingStrategy"]
+
+_IN, _NOT_IN, _PRESENT, _ABSENT = range(4)  # manta::LabelRule::Is
+Where = tuple[str, bool, bool, list[Any], list[Any], str, int]  # as python/src/groups.h says
+
+
+class In:
+    """The node's label is one of these."""
+
+    _kind = _IN
+
+    def __init__(self, *values: str) -> None:
+        if not values or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{type(self).__name__} needs values, each a string")
+        self.values = list(values)
+
+
+class NotIn(In):
+    """The node's label is none of these, or it has none."""
+
+    _kind = _NOT_IN
+
+
+class Exists:
+    """The node has the label."""
+
+    _kind = _PRESENT
+    values: list[str] = []
+
+
+class DoesNotExist:
+    """The node has no such label."""
+
+    _kind = _ABSENT
+    values: list[str] = []
+
+
+def label_rules(labels: dict[str, Any] | None, name: str) -> list[tuple[str, int, list[str]]]:
+    """Of ``{"zone": In("a", "b")}``, and of label_selector's ``{"zone": "in(a, b)"}``, ``"!a"``, ``"!in(a, b)"``."""
+    rules = []
+    for key, rule in (labels or {}).items():
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"{name}: a label's name must be a string, not {key!r}")
+        if isinstance(rule, str):
+            negated = rule.startswith("!")
+            text = rule.removeprefix("!")
+            values = [text]
+            if text.startswith("in(") and text.endswith(")"):
+                values = [part.strip() for part in text[3:-1].split(",")]
+            rule = NotIn(*values) if negated else In(*values)
+        if not isinstance(rule, (In, Exists, DoesNotExist)):
+            raise ValueError(f"{name}[{key!r}]={rule!r}: it must be In, NotIn, Exists or DoesNotExist")
+        rules.append((key, rule._kind, list(rule.values)))
+    return rules
+
+
+class NodeAffinitySchedulingStrategy:
+    """On one node, by the id that ``nodes()`` and ``get_runtime_context().get_node_id()`` give; `soft`: on another when
+    that one is gone or cannot hold it.
+    """
+
+    def __init__(self, node_id: str, soft: bool) -> None:
+        if not isinstance(node_id, str) or not node_id:
+            raise ValueError(f"node_id={node_id!r}: it must be the id of a node, a string")
+        self.node_id = node_id
+        self.soft = soft
+
+    def _where(self) -> Where:
+        return self.node_id, bool(self.soft), False, [], [], "", -1
+
+
+class NodeLabelSchedulingStrategy:
+    """Where the labels `hard` match; among those, where `soft` match, too, if there is such a node."""
+
+    def __init__(self, hard: dict[str, Any], *, soft: dict[str, Any] | None = None) -> None:
+        self.hard = hard
+        self.soft = soft
+        self._rules = label_rules(hard, "hard"), label_rules(soft, "soft")
+        if not self._rules[0] and not self._rules[1]:
+            raise ValueError("NodeLabelSchedulingStrategy needs a label in hard or soft")
+
+    def _where(self) -> Where:
+        return "", False, False, self._rules[0], self._rules[1], "", -1
+
+
+class PlacementGroupSchedulingStrategy:
+    """With the resources of a placement group's bundle; -1: of any."""
+
+    def __init__(self, placement_group: Any, placement_group_bundle_index: int = -1,
+                 placement_group_capture_child_tasks: bool | None = None) -> None:
+        if placement_group_capture_child_tasks:
+            raise NotImplementedError("placement_group_capture_child_tasks=True is not supported: name the group in "
+                                      "the options of the children")
+        count = placement_group.bundle_count
+        if placement_group_bundle_index < -1 or (count and placement_group_bundle_index >= count):
+            raise ValueError(f"placement_group_bundle_index={placement_group_bundle_index}: the group has {count} "
+                             "bundles")
+        self.placement_group = placement_group
+        self.placement_group_bundle_index = placement_group_bundle_index
+        self.placement_group_capture_child_tasks = placement_group_capture_child_tasks
+
+    def _where(self) -> Where:
+        return "", False, False, [], [], self.placement_group.id, self.placement_group_bundle_index
+
+
+def where(options: Any) -> Where | None:
+    """What the engine needs to know of ``scheduling_strategy`` and ``label_selector``; None: nothing."""
+    strategy = options.get("scheduling_strategy", "DEFAULT")
+    found: Where | None = None
+    if strategy == "SPREAD":
+        found = "", False, True, [], [], "", -1
+    elif strategy != "DEFAULT":
+        found = strategy._where()
+    selector = label_rules(options.get("label_selector"), "label_selector")
+    if not selector:
+        return found
+    base = found or ("", False, False, [], [], "", -1)
+    return (*base[:3], base[3] + selector, *base[4:])
+
+
+def check(strategy: Any) -> None:
+    """ValueError unless it is one."""
+    if strategy in ("DEFAULT", "SPREAD") or hasattr(type(strategy), "_where"):
+        return
+    raise ValueError(f"scheduling_strategy={strategy!r}: it must be 'DEFAULT', 'SPREAD' or a strategy of "
+                     "manta.util.scheduling_strategies")
