@@ -58,9 +58,9 @@ class Guests {
  private:
   struct Guest {
     NodeNumber home = 0;
-    wire::FarStartActor order;
+    wire::FarStartActor order = {};
     std::uint64_t lease = 0;
-    std::vector<std::uint32_t> gpus;
+    std::vector<std::uint32_t> gpus = {};
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
     bool ready = false;

@@ -549,7 +549,9 @@ T ReadPlainSequence(Reader& reader, PlainTag tag) {
     std::conditional_t<PlainShape<T>::kArray, std::vector<V>, T> items;
     reader.Enter();
     for (std::size_t i = 0; i < count; ++i) {
-      if constexpr (requires { items.push_back(ReadPlain<V>(reader)); }) {
+      if constexpr (!PlainType<V>()) {
+        ThrowNotReadable(tag, "an array of complex numbers");
+      } else if constexpr (requires { items.push_back(ReadPlain<V>(reader)); }) {
         items.push_back(ReadPlain<V>(reader));
       } else {
         items.insert(ReadPlain<V>(reader));
