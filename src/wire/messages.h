@@ -124,6 +124,7 @@ struct Goodbye {
   static constexpr Kind kKind = Kind::kGoodbye;
   std::uint8_t unused = 0;
 };
+// N -> P: the answer to calls that have no other.
 struct Done {
   static constexpr Kind kKind = Kind::kDone;
   std::uint8_t unused = 0;
@@ -375,6 +376,7 @@ struct WaitObjects {
   std::vector<Id> objects;
   std::vector<ProcessId> owners;
 };
+// N -> P: upon WaitObjects.
 struct ObjectReady {
   static constexpr Kind kKind = Kind::kObjectReady;
   Id object;
