@@ -43,6 +43,7 @@ enum class ClusterKind : std::uint16_t {
   kWithdraw,
   kNodesRequest,
   kStopCluster,
+  kNewToken,
   // node and node
   kFarHello = 340,
   kFarLease,
@@ -181,6 +182,14 @@ struct NodesRequest {
 struct StopCluster {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kStopCluster);
   std::uint8_t unused = 0;
+};
+
+// C -> N: the cluster's token was changed; take it over. To every node that is connected then, and to those that come
+// back while the one before is still good. Never in plain beyond this machine, as nothing is.
+struct NewToken {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNewToken);
+  std::string token;              // 32 bytes
+  std::int64_t good_seconds = 0;  // for which the one before is accepted
 };
 
 // ---- node and node: leases ----
