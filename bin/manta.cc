@@ -190,7 +190,7 @@ std::vector<std::string> NodeWords(const Options& options) {
 void SayHowToJoin(const Options& options, const LocalCluster& cluster) {
   std::printf("the head listens at %s%s\n", cluster.head.c_str(), cluster.tls ? " (TLS)" : "");
   for (const LocalProcess& node : cluster.nodes) {
-    std::printf("node %s (pid %d): MANTA_ADDRESS=%s\n", node.name.c_str(), node.pid, node.address.c_str());
+    std::printf("its first node (pid %d): MANTA_ADDRESS=%s\n", node.pid, node.address.c_str());
   }
   if (!cluster.tls) {
     std::printf("another node on this machine: manta start --join %s\n", cluster.head.c_str());
@@ -429,7 +429,7 @@ int main(int argc, char** argv) {
   start->add_option("--name", options.name, "of the node (default n and its number)");
   start->add_option("--cpus", options.cpus, "CPUs to share out (default: all)");
   start->add_option("--gpus", options.gpus, "GPUs to share out");
-  start->add_option("--label", options.labels, "KEY=VALUE that tasks can ask for; repeat for more");
+  start->add_option("--label,--labels", options.labels, "KEY=VALUE,... that tasks can ask for; repeat for more");
   start->add_option("--redis", options.redis, "keep the head's tables in Redis 7: unix:/path or host:port; repeat");
   start->add_option("--redis-password-file", options.redis_password_file, "its password; mode 0600");
   start->add_option("--valid", options.valid, "seconds for which the printed join token is good")

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -75,10 +76,13 @@ std::string SetResources(Options& options) {
 
 // Empty, or what is wrong.
 std::string SetLabels(Options& options) {
-  for (const std::string& entry : options.labels) {
-    const std::size_t equals = entry.find('=');
-    if (equals == 0 || equals == std::string::npos) return "--label " + entry + ": give KEY=VALUE";
-    options.config.labels[entry.substr(0, equals)] = entry.substr(equals + 1);
+  for (const std::string& list : options.labels) {
+    std::istringstream entries(list);
+    for (std::string entry; std::getline(entries, entry, ',');) {
+      const std::size_t equals = entry.find('=');
+      if (equals == 0 || equals == std::string::npos) return "--label " + list + ": give KEY=VALUE,...";
+      options.config.labels[entry.substr(0, equals)] = entry.substr(equals + 1);
+    }
   }
   return {};
 }
@@ -160,7 +164,7 @@ int main(int argc, char** argv) {
   app.add_option("--listen", cluster.listen, "where other nodes reach this one (port 0: any free one)")
       ->capture_default_str();
   app.add_flag("--tls", cluster.tls, "encrypt: needed to listen beyond this machine");
-  app.add_option("--label,--labels", options.labels, "KEY=VALUE that tasks can ask for; repeat for more");
+  app.add_option("--label,--labels", options.labels, "KEY=VALUE,... that tasks can ask for; repeat for more");
   app.add_option("--machine", cluster.machine, "nodes that say the same share files by path (default: found out)");
   app.add_option("--cpus", options.cpus, "CPUs to share out (default: all)")->check(CLI::Range(0.0, 1e6));
   app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));

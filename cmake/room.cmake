@@ -37,14 +37,12 @@ function(manta_room name)
     if(MANTA_SANITIZE)
       set(timeout 240)
     endif()
-    if(MANTA_SANITIZE MATCHES address)
+    if(MANTA_SANITIZE)
       # It sees the sanitizer's reports of all processes, also of those whose end the test does not look at.
       set_target_properties(${name}_test PROPERTIES CROSSCOMPILING_EMULATOR
         "${MANTA_PYTHON};${PROJECT_SOURCE_DIR}/scripts/leftovers;run;--timeout;230;--")
-    elseif(MANTA_REPORTS)
-      set_target_properties(${name}_test PROPERTIES CROSSCOMPILING_EMULATOR "${MANTA_REPORTS}")
     endif()
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
       PROPERTIES TIMEOUT ${timeout} LABELS quick)
   endif()
 endfunction()

@@ -2,8 +2,10 @@
 add_test(NAME docs COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/docs)
 add_test(NAME layering COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/layering)
 set(faulty)
-if(MANTA_SANITIZE MATCHES address AND TARGET faulty)
-  set(faulty $<TARGET_FILE:faulty>)
+if(TARGET faulty AND MANTA_SANITIZE MATCHES address)
+  set(faulty $<TARGET_FILE:faulty> overflow undefined leak)
+elseif(TARGET faulty AND MANTA_SANITIZE MATCHES thread)
+  set(faulty $<TARGET_FILE:faulty> race)
 endif()
 add_test(NAME scripts.leftovers COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers selftest ${faulty})
 add_test(NAME scripts.checks COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/selftest)
@@ -19,14 +21,9 @@ endif()
 # Each example, alone, against an installed package. A sanitized library would need sanitized programs: there the ones of
 # this tree are run.
 get_property(examples GLOBAL PROPERTY MANTA_EXAMPLES)
-if(MANTA_REPORTS)
-  add_test(NAME scripts.reports
-    COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/reports selftest $<TARGET_FILE:racer>)
-  set_tests_properties(scripts.reports PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
-endif()
 if(MANTA_SANITIZE)
   foreach(example ${examples})
-    add_test(NAME example.${example} COMMAND ${MANTA_REPORTS} ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run
+    add_test(NAME example.${example} COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run
       --timeout 200 -- ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${example})
     set_tests_properties(example.${example} PROPERTIES TIMEOUT 240 LABELS package RUN_SERIAL ON)
     if(example STREQUAL errors)  # it shows a crash: no finding

@@ -1,11 +1,7 @@
-# What every test of a build with ThreadSanitizer runs under: a report fails it, whichever process made it.
-if(MANTA_SANITIZE STREQUAL thread)
-  set(MANTA_REPORTS ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/reports run --)
-endif()
-
 # manta_test(FILE.cc [TIMEOUT SECONDS] [LABELS LABEL...] [ROOMS ROOM...]): a GoogleTest program of tests/, which speaks
 # the public API (ROOMS are for the few that also look inside). Every one of its tests runs in a process of its own under
-# scripts/leftovers, which fails the test when a process, a file or a socket outlives it.
+# scripts/leftovers, which fails the test when a process, a file or a socket outlives it, or a sanitizer reports anything,
+# whichever process it is in.
 function(manta_test file)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;ROOMS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -28,9 +24,10 @@ function(manta_test file)
   endif()
   # The launcher of a test is an emulator to this CMake. It gives up a little before CTest would, to tell who hangs.
   math(EXPR patience "${arg_TIMEOUT} - 10")
-  set(launcher ${MANTA_REPORTS} ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout ${patience} --)
+  set(launcher ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout ${patience} --)
   set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   # A cluster takes the whole (small) machine: two of them at once would only miss each other's deadlines.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
+  # NO_PRETTY_VALUES: a parameter's value may be an address, and the test would have a new name in each run.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
     PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ON)
 endfunction()

@@ -275,26 +275,22 @@ TEST_F(Lifecycle, AWorkerKilledInTheMiddleOfATaskHasItRunAgain) {
   EXPECT_EQ(ref.Get(20s), 1);
 }
 
-TEST_F(Lifecycle, AKilledForkServerIsReplacedOrReported) {
-  EXPECT_EQ(Task(Square).Remote(2).Get(), 4);
-  const Cast cast = Processes();
-  ASSERT_NE(cast.fork_server, 0);
-  kill(cast.fork_server, SIGKILL);
-  EXPECT_TRUE(Eventually([&] { return !Alive(cast.fork_server); }));
+TEST_F(Lifecycle, AKilledForkServerIsReplaced) {
   // New actors need new workers.
   struct Thing {
     int One() { return 1; }
   };
-  // Until the daemon hears of it, one may still be given to a worker that dies with its fork server.
-  EXPECT_TRUE(Eventually([] {
-    try {
-      return Actor<Thing>().Remote().Task(&Thing::One).Remote().Get(20s) == 1;
-    } catch (const ActorDiedError&) {
-      return false;
-    }
-  }));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Actor<Thing>().Remote().Task(&Thing::One).Remote().Get(20s), 1);
-  EXPECT_EQ(Task(Square).Remote(3).Get(20s), 9);
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_EQ(Task(Square).Remote(2).Get(20s), 4);
+    const Cast cast = Processes();
+    ASSERT_NE(cast.fork_server, 0);
+    kill(cast.fork_server, SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return !Alive(cast.fork_server); }));
+    // Until the daemon hears of it, one may still be given to a worker that dies with its fork server: it is given to
+    // another one then.
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(Actor<Thing>().Remote().Task(&Thing::One).Remote().Get(20s), 1);
+    EXPECT_EQ(Task(Square).Remote(3).Get(20s), 9);
+  }
 }
 
 TEST_F(Lifecycle, AnIdleClusterUsesNoCpu) {

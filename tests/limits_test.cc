@@ -1,5 +1,6 @@
 // Bad input and scarce resources: each is a clear error; nothing hangs, nothing is left behind.
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cmath>
@@ -202,6 +203,87 @@ TEST(TooLittle, AddressSpaceIsAnErrorOrNoProblem) {
     EXPECT_THAT(RunLimited("addresses", megabytes),
                 AnyOf(HasSubstr("worked"), HasSubstr("error"), HasSubstr("bad_alloc")));
   }
+}
+
+// A task that wants too much fails; the driver hears why, and goes on.
+void ExpectOnlyTheTaskFails(const std::string& limit, int megabytes, const std::string& text) {
+  Child program("hungry", {limit, std::to_string(megabytes)});
+  EXPECT_EQ(program.Finish(60s), 0) << program.Out() << program.Err();
+  EXPECT_TRUE(program.LeavesNothing(2s)) << Describe(Marked(program.mark()));
+  const std::string out = program.Out();
+  EXPECT_THAT(out, AllOf(HasSubstr("out of memory: "), HasSubstr(text))) << program.Err();
+  EXPECT_THAT(out, ::testing::Not(HasSubstr("WRONG")));
+  EXPECT_NE(out.find("then ate 1048576"), out.rfind("then ate 1048576")) << out;
+}
+
+TEST(TooLittle, MemoryForATaskIsItsErrorUnderALimitOfAddresses) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need terabytes of addresses";
+  // Every process maps its own and others' arenas, of 16 GiB of addresses each.
+  ExpectOnlyTheTaskFails("addresses", 128 * 1024, "128.0 GiB of addresses (ulimit -v)");
+}
+
+TEST(TooLittle, MemoryForATaskIsItsErrorUnderALimitOfData) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need terabytes of addresses";
+  ExpectOnlyTheTaskFails("data", 512, "512.0 MiB of data (ulimit -d)");
+}
+
+// A memory control group inside the one that this process is in; empty path: there can be none, `why` says why not.
+class SmallGroup {
+ public:
+  explicit SmallGroup(std::uint64_t bytes) {
+    std::ifstream self("/proc/self/cgroup");
+    std::string parent;
+    bool second = false;
+    for (std::string line; std::getline(self, line);) {
+      const std::string controllers = "," + line.substr(line.find(':') + 1, line.rfind(':') - line.find(':') - 1) + ",";
+      const std::string path = line.substr(line.rfind(':') + 1);
+      if (controllers.find(",memory,") != std::string::npos) {
+        parent = "/sys/fs/cgroup/memory" + path;
+        second = false;
+        break;
+      }
+      if (controllers == ",,") {
+        parent = "/sys/fs/cgroup" + path;
+        second = true;
+      }
+    }
+    if (parent.empty()) {
+      why_ = "this process is in no control group";
+      return;
+    }
+    path_ = parent + "/manta-test-" + std::to_string(getpid());
+    if (mkdir(path_.c_str(), 0700) != 0) {
+      why_ = "cannot make " + path_ + ": " + std::strerror(errno);
+      path_.clear();
+      return;
+    }
+    const std::string file = path_ + (second ? "/memory.max" : "/memory.limit_in_bytes");
+    std::ofstream limit(file);
+    if (!(limit << bytes << std::flush)) {
+      why_ = "cannot write " + file + ": the memory controller is not delegated to this group";
+      rmdir(path_.c_str());
+      path_.clear();
+      return;
+    }
+    std::ofstream(path_ + "/memory.swap.max") << 0;
+  }
+  ~SmallGroup() {
+    if (path_.empty()) return;
+    EXPECT_TRUE(Eventually([this] { return rmdir(path_.c_str()) == 0; })) << path_ << " was left behind";
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  std::string path_;
+  std::string why_;
+};
+
+TEST(TooLittle, MemoryInAControlGroupIsTheErrorOfTheTaskThatTheKernelKilled) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need much memory of their own";
+  const SmallGroup group(256ULL << 20);
+  if (group.path().empty()) GTEST_SKIP() << group.why();
+  ExpectOnlyTheTaskFails(group.path(), 256, "killed by the kernel for want of memory");
 }
 
 TEST(TooFew, ProcessesAreAnErrorOrNoProblem) {

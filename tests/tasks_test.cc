@@ -178,6 +178,72 @@ TEST_F(TasksOnOneCpu, ATaskThatWaitsForASiblingLetsItRun) {
   EXPECT_EQ(result.Get(60s), 40425);
 }
 
+int SleepFor(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return milliseconds;
+}
+
+// How long, in ms, a task waits for a child that takes two seconds, with a timeout of 50 ms. (Other workers take it,
+// and on one CPU they need the parent's.)
+std::int64_t WaitWithTimeout(bool get) {
+  Ref<int> child = Task(SleepFor).Remote(2'000);
+  const std::int64_t begin = Now();
+  if (get) {
+    try {
+      child.Get(50ms);
+      return -1;
+    } catch (const TimeoutError&) {
+    }
+  } else if (!Wait(std::vector{child}, 1, 50ms).ready.empty()) {
+    return -1;
+  }
+  return (Now() - begin) / 1'000'000;
+}
+
+TEST_F(Tasks, ATimeoutInATaskComesThoughItsChildTakesLong) {
+  for (const bool get : {false, true}) {
+    const std::int64_t waited = Task(WaitWithTimeout).Remote(get).Get(60s);
+    EXPECT_GE(waited, 45);
+    EXPECT_LT(waited, 1'500);
+  }
+}
+
+TEST_F(TasksOnOneCpu, ATimeoutInATaskComesThoughItsChildHasTheOnlyCpu) {
+  for (const bool get : {false, true}) {
+    const std::int64_t waited = Task(WaitWithTimeout).Remote(get).Get(60s);
+    EXPECT_GE(waited, 45);
+    EXPECT_LT(waited, 1'500);
+  }
+}
+
+TEST_F(TasksOnOneCpu, ATaskThatAsksAgainAndAgainForItsChildLetsItRun) {
+  for (const Micros timeout : {Micros(0), Micros(100), Micros(20'000)}) {
+    Ref<int> result = Task([](std::int64_t us) {
+                        const std::vector<Ref<int>> child = {Task(SleepFor).Remote(5)};
+                        while (Wait(child, 1, Micros(us)).ready.empty()) {
+                        }
+                        return child[0].Get();
+                      }).Remote(timeout.count());
+    EXPECT_EQ(result.Get(60s), 5);
+  }
+}
+
+int DepthInTime(int n) { return n == 0 ? 0 : 1 + Task(DepthInTime).Remote(n - 1).Get(60s); }
+
+TEST_F(TasksOnOneCpu, LevelsThatWaitWithTimeoutsDoNotDeadlock) { EXPECT_EQ(Task(DepthInTime).Remote(10).Get(60s), 10); }
+
+struct Crowd {
+  int Ask(int timeout_ms) { return Task(SleepFor).Remote(1).Get(std::chrono::milliseconds(timeout_ms)); }
+};
+
+// None of its threads can give up the actor's CPU, so the children are run in place in the end.
+TEST_F(TasksOnOneCpu, ThreadsOfAnActorThatHasTheOnlyCpuGetTheirChildrenDone) {
+  auto crowd = Actor<Crowd>().SetCpus(1).SetMaxConcurrency(3).Remote();
+  std::vector<Ref<int>> answers;
+  for (int i = 0; i < 6; ++i) answers.push_back(crowd.Task(&Crowd::Ask).Remote(20'000));
+  for (const Ref<int>& answer : answers) EXPECT_EQ(answer.Get(60s), 1);
+}
+
 std::string WhoAmI() {
   const Context context = CurrentContext();
   return context.task + (context.in_worker ? " in worker" : " in driver");

@@ -13,9 +13,11 @@
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "manta/internal/call.h"
 #include "manta/options.h"
+#include "manta/placement_group.h"
 #include "manta/ref.h"
 
 namespace manta {
@@ -238,6 +240,24 @@ class ActorCreator {
   ActorCreator& SetMaxCallRetries(std::int64_t retries) { return settings_.max_call_retries = retries, *this; }
   ActorCreator& SetDetached() { return settings_.detached = true, *this; }
   ActorCreator& GetIfExists() { return settings_.get_if_exists = true, *this; }
+  // Where it runs (manta/placement.h). By name ("n2") or number; `soft`: another node will do when that one is gone.
+  ActorCreator& OnNode(std::string node, bool soft = false) {
+    settings_.placement.node = std::move(node);
+    settings_.placement.soft = soft;
+    return *this;
+  }
+  // Each on the next node, whoever submits it.
+  ActorCreator& Spread() { return settings_.placement.spread = true, *this; }
+  ActorCreator& Labels(std::vector<LabelRule> rules) { return settings_.placement.labels = std::move(rules), *this; }
+  ActorCreator& PreferLabels(std::vector<LabelRule> rules) {
+    return settings_.placement.prefer = std::move(rules), *this;
+  }
+  // With the resources of a bundle of the group; -1: of any.
+  ActorCreator& InBundle(const PlacementGroup& group, int index = -1) {
+    settings_.placement.group = group.id();
+    settings_.placement.bundle = index;
+    return *this;
+  }
 
  private:
   internal::Site site_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "manta/fields.h"
 #include "manta/internal/export.h"
 #include "manta/options.h"
+#include "manta/placement_group.h"
 #include "manta/ref.h"
 #include "manta/task.h"
 
@@ -41,7 +43,21 @@ struct Context {
 };
 [[nodiscard]] MANTA_EXPORT Context CurrentContext();
 
-// What the cluster has, by name.
+// What all nodes of the cluster have together, by name; and what of it nobody uses, as far as is known (the others'
+// part is up to 100 ms old).
 [[nodiscard]] MANTA_EXPORT std::map<std::string, double> ClusterResources();
+[[nodiscard]] MANTA_EXPORT std::map<std::string, double> AvailableResources();
+
+struct NodeInfo {
+  std::uint32_t number = 0;  // 0: the only node of a private cluster
+  std::string name;
+  bool draining = false;
+  bool here = false;  // this process's
+  std::map<std::string, std::string> labels;
+  std::map<std::string, double> resources;
+  std::map<std::string, double> available;
+};
+// Those that live.
+[[nodiscard]] MANTA_EXPORT std::vector<NodeInfo> Nodes();
 
 }  // namespace manta

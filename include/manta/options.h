@@ -7,16 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "manta/placement.h"
+
 namespace manta {
 
 // How to start or join a cluster. Bad values make Init throw InvalidError and change nothing.
 struct Config {
   double cpus = 0;  // 0: as many as this process may use
   double gpus = 0;
-  std::map<std::string, double> resources;  // anything else, by name
-  std::uint64_t store_bytes = 0;            // 0: 30% of the machine's memory
-  std::string spill_folder;                 // empty: the system's folder for temporary files
-  std::uint64_t spill_bytes = 0;            // 0: as much as the disk has
+  std::map<std::string, double> resources;    // anything else, by name
+  std::map<std::string, std::string> labels;  // of the node; see manta/placement.h
+  std::uint64_t store_bytes = 0;              // 0: 30% of the machine's memory
+  std::string spill_folder;                   // empty: the system's folder for temporary files
+  std::uint64_t spill_bytes = 0;              // 0: as much as the disk has
   // Empty: $MANTA_ADDRESS, else the cluster that `manta start` started on this machine, else (and if any of the above
   // is set) a private one. "auto": the live local one. "private": a private one, whatever runs here. Else of a node
   // ("@manta-1000-4711") or of the head of a cluster that has a node on this machine ("10.0.0.7:6400").
@@ -35,6 +38,7 @@ struct TaskOptions {
   std::uint64_t retry_match = 0;         // a function that looks at the exception; see RetryOn
   std::chrono::microseconds timeout{0};  // of one run; 0: none
   int priority = 0;                      // higher goes first
+  Placement placement;
 };
 
 struct ActorSettings {
@@ -49,6 +53,7 @@ struct ActorSettings {
   std::int64_t max_call_retries = 0;  // of calls caught by a restart; -1: no limit
   std::uint32_t concurrency = 1;      // calls at a time
   bool ordered = true;                // calls of one caller run in order
+  Placement placement;
 };
 
 }  // namespace manta

@@ -16,6 +16,7 @@
 
 #include "manta/internal/call.h"
 #include "manta/options.h"
+#include "manta/placement_group.h"
 #include "manta/ref.h"
 
 namespace manta {
@@ -86,6 +87,30 @@ class TaskCaller {
   }
   TaskCaller& SetPriority(int priority) {
     return Change([&](TaskOptions& o) { o.priority = priority; });
+  }
+  // Where it runs (manta/placement.h). By name ("n2") or number; `soft`: another node will do when that one is gone.
+  TaskCaller& OnNode(std::string node, bool soft = false) {
+    return Change([&](TaskOptions& o) {
+      o.placement.node = std::move(node);
+      o.placement.soft = soft;
+    });
+  }
+  // Each on the next node, whoever submits it.
+  TaskCaller& Spread() {
+    return Change([&](TaskOptions& o) { o.placement.spread = true; });
+  }
+  TaskCaller& Labels(std::vector<LabelRule> rules) {
+    return Change([&](TaskOptions& o) { o.placement.labels = std::move(rules); });
+  }
+  TaskCaller& PreferLabels(std::vector<LabelRule> rules) {
+    return Change([&](TaskOptions& o) { o.placement.prefer = std::move(rules); });
+  }
+  // With the resources of a bundle of the group; -1: of any.
+  TaskCaller& InBundle(const PlacementGroup& group, int index = -1) {
+    return Change([&](TaskOptions& o) {
+      o.placement.group = group.id();
+      o.placement.bundle = index;
+    });
   }
 
  private:

@@ -43,7 +43,7 @@ Py_ssize_t WaitFor(std::span<internal::Entry* const> entries, std::size_t count,
     std::size_t number = 0;
     {
       const NoGil free;
-      number = internal::WaitSome(entries, count, slice, ready);
+      number = internal::WaitSome(entries, count, slice, ready, /*comes_again=*/timeout_us < 0);
     }
     if (number >= count) return static_cast<Py_ssize_t>(number);
     if (PyErr_CheckSignals() != 0) return -1;
@@ -113,7 +113,7 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
     {
       const NoGil free;
       try {
-        internal::AwaitAll(entries, slice);
+        internal::AwaitAll(entries, slice, /*comes_again=*/timeout_us < 0);
       } catch (const TimeoutError&) {
         late = true;
       }

@@ -10,6 +10,9 @@
 #include "owner/owner.h"
 
 namespace manta::internal {
+
+[[noreturn]] void Throw(const Failure& failure);
+
 namespace {
 
 using owner::EntryTable;
@@ -17,36 +20,6 @@ using owner::Owner;
 
 thread_local RefScope* t_scope = nullptr;
 
-[[noreturn]] void Throw(const Failure& failure) {
-  switch (failure.code) {
-    case Code::kTaskFailed:
-      throw TaskError(failure.message, failure.type, failure.cause);
-    case Code::kWorkerCrashed:
-      throw WorkerCrashedError(failure.message);
-    case Code::kActorDied:
-      throw ActorDiedError(failure.message);
-    case Code::kLost:
-      throw LostError(failure.message);
-    case Code::kTimedOut:
-      throw TimeoutError(failure.message);
-    case Code::kCancelled:
-      throw CancelledError(failure.message);
-    case Code::kOutOfMemory:
-      throw OutOfMemoryError(failure.message);
-    case Code::kInfeasible:
-      throw InfeasibleError(failure.message);
-    case Code::kInvalid:
-      throw InvalidError(failure.message);
-    case Code::kNotFound:
-      throw NotFoundError(failure.message);
-    case Code::kUnavailable:
-      throw UnavailableError(failure.message);
-    case Code::kIo:
-      throw IoError(failure.message);
-    default:
-      throw CorruptError(failure.message);
-  }
-}
 void Check(const Status& status) {
   if (!status.ok()) Throw(ToFailure(status));
 }
@@ -77,6 +50,38 @@ void Append(std::vector<std::byte>& to, const void* data, std::size_t size) {
 }
 
 }  // namespace
+
+// Also for the rest of this room.
+void Throw(const Failure& failure) {
+  switch (failure.code) {
+    case Code::kTaskFailed:
+      throw TaskError(failure.message, failure.type, failure.cause);
+    case Code::kWorkerCrashed:
+      throw WorkerCrashedError(failure.message);
+    case Code::kActorDied:
+      throw ActorDiedError(failure.message);
+    case Code::kLost:
+      throw LostError(failure.message);
+    case Code::kTimedOut:
+      throw TimeoutError(failure.message);
+    case Code::kCancelled:
+      throw CancelledError(failure.message);
+    case Code::kOutOfMemory:
+      throw OutOfMemoryError(failure.message);
+    case Code::kInfeasible:
+      throw InfeasibleError(failure.message);
+    case Code::kInvalid:
+      throw InvalidError(failure.message);
+    case Code::kNotFound:
+      throw NotFoundError(failure.message);
+    case Code::kUnavailable:
+      throw UnavailableError(failure.message);
+    case Code::kIo:
+      throw IoError(failure.message);
+    default:
+      throw CorruptError(failure.message);
+  }
+}
 
 // ---- counts ----
 
@@ -221,7 +226,7 @@ View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
   return *view;
 }
 
-void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
+void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool comes_again) {
   std::size_t next = 0;
   const auto done = [&] {
     for (; next < entries.size(); ++next) {
@@ -234,7 +239,7 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
   if (done()) return;
   const Here here(Here::ToWait{});
   here->Subscribe(entries);
-  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries)) {
+  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries, comes_again)) {
     std::size_t ready = 0;
     for (const Entry* entry : entries) ready += entry->done() ? 1 : 0;
     throw TimeoutError(Cat("Get: ", ready, " of ", entries.size(), " values were there after ", timeout_us / 1000,
@@ -243,7 +248,7 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us) {
 }
 
 std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::int64_t timeout_us,
-                     std::vector<bool>* ready) {
+                     std::vector<bool>* ready, bool comes_again) {
   if (count > entries.size()) {
     throw InvalidError(Cat("Wait: asked for ", count, " of ", entries.size(), " values; the count cannot be larger"));
   }
@@ -256,7 +261,7 @@ std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::in
     const Here here(Here::ToWait{});
     here->Subscribe(open);
     const std::vector<Entry*> mine = open;
-    here->WaitUntil(done, DeadlineOf(timeout_us), mine);
+    here->WaitUntil(done, DeadlineOf(timeout_us), mine, comes_again);
   }
   ready->assign(entries.size(), false);
   std::size_t number = 0;

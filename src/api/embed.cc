@@ -2,6 +2,7 @@
 #include "manta/internal/embed.h"
 
 #include "api/worker_command.h"
+#include "manta/manta.h"
 #include "owner/entry.h"
 #include "owner/owner.h"
 #include "worker/execution.h"
@@ -38,12 +39,9 @@ void ServeForks(void (*in_worker)()) {
 bool IsReady(const Entry* entry) noexcept { return entry->done(); }
 
 std::map<std::string, double> ResourcesInUse() {
-  const owner::Visit visit;
-  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
-  Result<wire::StatusReply> reply = visit.owner()->link().Call<wire::StatusReply>(wire::StatusRequest{});
-  if (!reply.ok()) throw UnavailableError(reply.status().message());
-  std::map<std::string, double> out;
-  for (const auto& [name, amount] : reply->in_use.amounts()) out[name] = static_cast<double>(amount) / kUnit;
+  std::map<std::string, double> out = ClusterResources();
+  for (const auto& [name, amount] : AvailableResources()) out[name] -= amount;
+  std::erase_if(out, [](const auto& entry) { return entry.second <= 0; });
   return out;
 }
 

@@ -75,6 +75,12 @@ Status CheckConfig(const Config& config) {
       return Status(Code::kInvalid, Cat("Init: the resource name '", name, "' contains '=' or a line break"));
     }
   }
+  for (const auto& [key, value] : config.labels) {
+    if (key.empty() || Cat(key, value).find_first_of("=,\n") != std::string::npos) {
+      return Status(Code::kInvalid, Cat("Init: the label '", key, "' = '", value,
+                                        "' is empty or contains '=', a comma or a line break"));
+    }
+  }
   const std::uint64_t memory =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (config.store_bytes > memory) {
@@ -120,6 +126,7 @@ Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
   if (config.cpus > 0) add("--cpus", std::to_string(config.cpus));
   if (config.gpus > 0) add("--gpus", std::to_string(static_cast<int>(config.gpus)));
   for (const auto& [name, amount] : config.resources) add("--resource", Cat(name, "=", amount));
+  for (const auto& [key, value] : config.labels) add("--label", Cat(key, "=", value));
   if (config.store_bytes > 0) add("--store-bytes", std::to_string(config.store_bytes));
   if (!config.spill_folder.empty()) add("--spill", config.spill_folder);
   if (config.spill_bytes > 0) add("--spill-limit", std::to_string(config.spill_bytes));
@@ -170,7 +177,8 @@ std::string FindAddress(const Config& config) {
   if (!config.address.empty()) return config.address;
   if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr && *from != '\0') return from;
   // Who says how large its cluster is to be means its own.
-  const bool own = config.cpus > 0 || config.gpus > 0 || !config.resources.empty() || config.store_bytes > 0;
+  const bool own = config.cpus > 0 || config.gpus > 0 || !config.resources.empty() || config.store_bytes > 0 ||
+                   !config.labels.empty();
   return own ? std::string() : LocalNode("");
 }
 
@@ -385,15 +393,6 @@ Context CurrentContext() {
     context.task_id = ToHex(execution->id());
   }
   return context;
-}
-
-std::map<std::string, double> ClusterResources() {
-  const owner::Visit visit;
-  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
-  std::map<std::string, double> out;
-  for (const auto& [name, amount] : visit.owner()->welcome().total.amounts())
-    out[name] = static_cast<double>(amount) / kUnit;
-  return out;
 }
 
 }  // namespace manta

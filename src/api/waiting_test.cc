@@ -165,6 +165,13 @@ class WaitingTest : public ::testing::Test {
         const wire::LeaseRequest request = *frame.As<wire::LeaseRequest>();
         const auto worker = static_cast<ProcessId>(kOwner + 1 + servers_.size());
         const std::lock_guard lock(servers_mutex_);
+        if (servers_.size() >= most_servers_) {
+          ++refused_;
+          const Failure why{Code::kUnavailable, "no more workers", {}, {}};
+          const std::string refused = wire::EncodeFrame(wire::LeaseRefused{request.request, why});
+          if (!wire::SendAll(daemon_end_.get(), std::as_bytes(std::span(refused)), {}).ok()) return;
+          continue;
+        }
         servers_.push_back(std::make_unique<Server>(*arena_, *node_, worker, kOwner, request));
         const std::string granted = wire::EncodeFrame(wire::LeaseGranted{request.request, worker, 1});
         if (!wire::SendAll(daemon_end_.get(), std::as_bytes(std::span(granted)), {}).ok()) return;
@@ -181,9 +188,9 @@ class WaitingTest : public ::testing::Test {
     arguments.Done();
     return entry;
   }
-  static std::uint64_t Get(Entry* entry) {
+  static std::uint64_t Get(Entry* entry, std::int64_t timeout_us = kPatience) {
     KeepAlive keep;
-    const internal::View view = internal::Await(entry, kPatience, &keep);
+    const internal::View view = internal::Await(entry, timeout_us, &keep);
     std::uint64_t number = 0;
     EXPECT_EQ(view.size, sizeof number);
     std::memcpy(&number, view.data, sizeof number);
@@ -229,6 +236,8 @@ class WaitingTest : public ::testing::Test {
   base::Fd daemon_end_;
   bool grants_ = true;
   std::thread daemon_;
+  std::size_t most_servers_ = 1000;
+  std::atomic<int> refused_{0};
   std::mutex servers_mutex_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
@@ -295,12 +304,47 @@ TEST_F(WaitingTest, WhoRunsACallInPlaceTellsThoseWhoWaitForIt) {
     while (owner_->bell().sleeping.load() == 0) std::this_thread::yield();
     std::thread runs([&] {
       owner::ThisCaller() = caller;
-      EXPECT_NO_THROW(EXPECT_EQ(Get(entry), 42U));
+      EXPECT_NO_THROW(EXPECT_EQ(Get(entry, internal::kForever), 42U));  // with a timeout, it would leave it to others
     });
     runs.join();
     for (std::thread& waiter : waiters) waiter.join();
     internal::Release(entry);
   }
+}
+
+TEST_F(WaitingTest, AQueueThatIsServedDoesWithoutTheWorkerThatCannotBeHad) {
+  most_servers_ = 1;
+  Start({});
+  Entry* held = Submit(Server::kHeld);
+  std::vector<Entry*> entries;
+  for (std::uint64_t i = 0; i < 200; ++i) entries.push_back(Submit(i));
+  for (std::uint64_t i = 0; i < 200; ++i) ASSERT_EQ(Get(entries[i]), 2 * i);
+  while (refused_.load() == 0) {  // another worker is asked for when many calls wait
+    Entry* more = Submit(1);
+    entries.push_back(more);
+  }
+  for (std::size_t i = 200; i < entries.size(); ++i) ASSERT_EQ(Get(entries[i]), 2U);
+  EXPECT_LT(refused_.load(), 50) << "asked for in vain again and again";
+  {
+    const std::lock_guard lock(servers_mutex_);
+    servers_[0]->Release();
+  }
+  EXPECT_EQ(Get(held), 2 * Server::kHeld);
+  entries.push_back(held);
+  for (Entry* entry : entries) internal::Release(entry);
+}
+
+TEST_F(WaitingTest, AQueueThatNobodyServesFailsWithTheReason) {
+  most_servers_ = 0;
+  Start({});
+  Entry* entry = Submit(1);
+  try {
+    Get(entry);
+    ADD_FAILURE() << "nobody could have answered";
+  } catch (const UnavailableError& error) {
+    EXPECT_STREQ(error.what(), "no more workers");
+  }
+  internal::Release(entry);
 }
 
 // The same call, from the ring to the sleepers: each of them must hear of the one answer.

@@ -634,6 +634,20 @@ TEST(Codec, LargeRunsAreCopiedWholeAtAnyAlignment) {
   EXPECT_EQ(RoundTrip(source), source);
 }
 
+// So large that a second thread helps.
+TEST(Codec, VeryLargeRunsAreCopiedWholeToo) {
+  std::vector<std::uint64_t> source((std::size_t{70} << 20) / 8 + 5);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = i * 0x9e3779b97f4a7c15ULL;
+  const std::size_t size = source.size() * 8 - 3;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::byte> target(size + 2, std::byte{0xEE});
+    internal::CopyLarge(target.data() + 1, reinterpret_cast<const std::byte*>(source.data()), size);
+    ASSERT_EQ(std::memcmp(target.data() + 1, source.data(), size), 0);
+    EXPECT_EQ(target.front(), std::byte{0xEE});
+    EXPECT_EQ(target.back(), std::byte{0xEE});
+  }
+}
+
 TEST(Array, IsAnImmutableRunThatCopiesShare) {
   std::vector<int> values{1, 2, 3};
   const int* memory = values.data();

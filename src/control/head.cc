@@ -43,7 +43,19 @@ wire::NewToken MessageOf(const wire::Keys& keys) {
 
 }  // namespace
 
-Head::Head(base::Loop& loop, Tables& tables) : loop_(loop), tables_(tables), scheduler_(1) {}
+Head::Head(base::Loop& loop, Tables& tables)
+    : loop_(loop),
+      tables_(tables),
+      scheduler_(1),
+      groups_(loop, tables,
+              Groups::Ways{[this](NodeNumber node, std::string frame) {
+                             if (Peer* peer = PeerOf(node); peer != nullptr) {
+                               peer->connection->SendEncoded(std::move(frame));
+                             }
+                           },
+                           [this](const std::string& frame) {
+                             for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
+                           }}) {}
 
 Head::~Head() {
   *alive_ = false;
@@ -82,7 +94,7 @@ void Head::Open(std::function<void(const Status&)> done) {
       membership_.Tick(base::NowMicros(), &actions);
       Perform(actions);
     });
-    done({});
+    groups_.Open(done);
   };
   // Pages, gathered.
   auto all = std::make_shared<Page>();
@@ -139,8 +151,9 @@ Head::Peer* Head::PeerOf(NodeNumber number) const {
 }
 
 bool Head::AllSent() const {
-  return saving_ == 0 && std::all_of(peers_.begin(), peers_.end(),
-                                     [](const auto& entry) { return entry.second->connection->outgoing_bytes() == 0; });
+  return saving_ == 0 && groups_.AllSaved() && std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+           return entry.second->connection->outgoing_bytes() == 0;
+         });
 }
 
 void Head::OnClosed(std::uint64_t serial) {
@@ -242,6 +255,7 @@ void Head::Welcome(Peer& peer, std::uint64_t call) {
     if (facts.lives() && membership_.Find(number) != nullptr) view.nodes.push_back(facts);
   }
   peer.connection->Send(view);
+  peer.connection->SendEncoded(groups_.WholeView());
   // It may have come with the token from before a rotation.
   if (!secrets_) return;
   if (const wire::Keys keys = secrets_->keys(); keys.has_previous) peer.connection->Send(MessageOf(keys));
@@ -267,6 +281,14 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
     return Farewell(peer, farewell.value().why);
   }
+  if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
+    return peer.connection->Send(View(request.value().all), frame.call);
+  }
+  // The answer may have to wait for the disk.
+  const bool grouped = groups_.OnFrame(peer.number, frame, [this, serial = peer.serial](std::string answer) {
+    if (Peer* to = Find(serial); to != nullptr) to->connection->SendEncoded(std::move(answer));
+  });
+  if (grouped) return;
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
 }
 
@@ -277,6 +299,7 @@ void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {
   heartbeat->incarnation = peer.incarnation;
   peer.connection->Send(wire::HeartbeatSeen{heartbeat->sequence});
   if (!scheduler_.Heard(*heartbeat)) return;
+  groups_.Heard(*heartbeat);
   wire::NodeFacts& facts = nodes_[peer.number];
   facts.available = heartbeat->available;
   const State state = heartbeat->draining ? State::kDraining : State::kAlive;
@@ -292,6 +315,11 @@ void Head::Place(Peer& peer, const wire::Frame& frame) {
   Result<rules::PlaceRequest> request = frame.BodyAs<rules::PlaceRequest>();
   if (!request.ok()) return peer.connection->Close(request.status());
   request->from = peer.number;
+  if (!request->node.empty()) {
+    for (const auto& [number, facts] : nodes_) {
+      if (facts.lives() && NamesNode(request->node, facts.name, number)) request->affinity = number;
+    }
+  }
   const Result<std::vector<rules::Placement>> placed = scheduler_.Place(*request, base::NowMicros());
   if (!placed.ok()) return peer.connection->Fail(frame.call, placed.status());
   peer.connection->SendEncoded(wire::EncodeFrameOf(wire::kPlaced, placed.value(), frame.call));
@@ -307,17 +335,7 @@ void Head::Farewell(Peer& peer, const std::string& why) {
 
 void Head::OnTool(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
-    wire::ClusterView view;
-    view.whole = true;
-    for (const auto& [number, facts] : nodes_) {
-      const rules::Membership::Node* known = membership_.Find(number);
-      if (known == nullptr || (!facts.lives() && !request.value().all)) continue;
-      view.nodes.push_back(facts);
-      if (facts.state == State::kAlive && known->phase == rules::NodePhase::kSuspect) {
-        view.nodes.back().state = State::kSuspect;
-      }
-    }
-    return peer.connection->Send(view, frame.call);
+    return peer.connection->Send(View(request.value().all), frame.call);
   }
   if (const Result<wire::Drain> drain = frame.As<wire::Drain>(); drain.ok()) {
     return Drain(peer, frame.call, drain.value().node);
@@ -335,6 +353,20 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
     return StopIfAlone();
   }
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " is not for the head")));
+}
+
+wire::ClusterView Head::View(bool all) const {
+  wire::ClusterView view;
+  view.whole = true;
+  for (const auto& [number, facts] : nodes_) {
+    const rules::Membership::Node* known = membership_.Find(number);
+    if (known == nullptr || (!facts.lives() && !all)) continue;
+    view.nodes.push_back(facts);
+    if (facts.state == State::kAlive && known->phase == rules::NodePhase::kSuspect) {
+      view.nodes.back().state = State::kSuspect;
+    }
+  }
+  return view;
 }
 
 void Head::StopIfAlone() {
@@ -385,6 +417,7 @@ void Head::Died(NodeNumber number, const std::string& why) {
   std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
                facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
+  groups_.NodeDown(number);
   Save(facts, nullptr);
   if (Peer* peer = PeerOf(number); peer != nullptr) {
     serials_.erase(number);

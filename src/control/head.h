@@ -1,6 +1,6 @@
 // Head is the cluster's one place that knows who is a member: it numbers nodes, hears their heartbeats, tells
 // everybody who came and went, and places tasks that nodes send up. It carries out what rules::Membership and
-// rules::GlobalScheduler decide.
+// rules::GlobalScheduler decide; placement groups are control::Groups'.
 //
 // Every node's record is in the table of nodes (key "node/<number>", a wire::NodeFacts) before the node is welcomed, so
 // that a restarted control process knows all who were there: they have Membership::kDeadUs to come back by themselves.
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "control/groups.h"
 #include "control/tables.h"
 #include "rules/global_scheduler.h"
 #include "rules/membership.h"
@@ -70,6 +71,7 @@ class Head {
   void Fence(Peer& peer, std::uint64_t call, const std::string& why);
   void Heartbeat(Peer& peer, const wire::Frame& frame);
   void Place(Peer& peer, const wire::Frame& frame);
+  [[nodiscard]] wire::ClusterView View(bool all) const;
   void Farewell(Peer& peer, const std::string& why);
   void Drain(Peer& tool, std::uint64_t call, const std::string& node);
   void StopIfAlone();
@@ -87,6 +89,7 @@ class Head {
   Tables& tables_;
   rules::Membership membership_;
   rules::GlobalScheduler scheduler_;
+  Groups groups_;
   std::function<void()> on_stop_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
   NodeNumber next_number_ = 1;

@@ -6,11 +6,17 @@ namespace manta::node {
 
 using rules::ActorActions;
 
+namespace {
+// Workers that an actor may lose in a row before its constructor begins. One is lost with its fork server, before we
+// hear of that; more than a few say that something else is wrong.
+constexpr int kMostFalseStarts = 5;
+}  // namespace
+
 Actors::Actors(Peers& peers, WorkerPool& pool, Leases& leases, Directory& directory)
     : peers_(peers), pool_(pool), leases_(leases), directory_(directory) {
-  leases_.OnActor([this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
-    Granted(actor, lease, gpus);
-  });
+  leases_.OnActor([this](const Id& actor, std::uint64_t lease,
+                         const std::vector<std::uint32_t>& gpus) { Granted(actor, lease, gpus); },
+                  [this](const Id& actor, const Failure& why) { Evict(actor, why); });
 }
 
 // ---- messages ----
@@ -21,6 +27,7 @@ void Actors::Create(Peer& peer, std::uint64_t call, const wire::CreateActor& mes
   const bool exists = options.get_if_exists && !options.name.empty() && table_.Find(options.name, options.space).ok();
   if (!exists) {
     if (Status status = leases_.Check(options.need, who); !status.ok()) return peer.connection->Fail(call, status);
+    if (Status status = CheckHere(options.strategy, who); !status.ok()) return peer.connection->Fail(call, status);
   }
   ActorActions actions;
   const rules::ActorPolicy policy{options.class_name, options.name,          options.space,
@@ -111,7 +118,7 @@ void Actors::Find(Peer& peer, std::uint64_t call, const wire::FindActor& message
 
 // ---- deaths ----
 
-void Actors::WorkerDied(Worker& worker, const Failure& failure) {
+void Actors::WorkerDied(Worker& worker, const Failure& failure, bool begun) {
   const Id actor = worker.actor;
   const auto it = records_.find(actor);
   leases_.WorkerDied(worker, failure, 0);
@@ -119,11 +126,17 @@ void Actors::WorkerDied(Worker& worker, const Failure& failure) {
   if (it == records_.end() || it->second.worker != &worker) return;
   it->second.worker = nullptr;
   it->second.lease = 0;
-  it->second.callers.clear();
-  const rules::ActorTable::Actor* known = table_.Get(actor);
-  if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
   ActorActions actions;
-  table_.WorkerDied(actor, failure, &actions);
+  if (!begun && ++it->second.false_starts <= kMostFalseStarts) {
+    table_.NeverBegan(actor, &actions);
+  }
+  if (actions.empty()) {
+    it->second.false_starts = 0;
+    it->second.callers.clear();
+    const rules::ActorTable::Actor* known = table_.Get(actor);
+    if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
+    table_.WorkerDied(actor, failure, &actions);
+  }
   Perform(actions);
   Tidy(actor);
 }
@@ -164,13 +177,7 @@ bool Actors::HandlesGone(const Id& actor) {
 void Actors::Perform(const ActorActions& actions) {
   for (const rules::ActorAction& action : actions) {
     if (const auto* request = std::get_if<rules::RequestLease>(&action)) {
-      const Status status = leases_.AddActor(request->actor, records_[request->actor].options.need);
-      if (!status.ok()) {  // checked before; but never wait for what does not come
-        ActorActions more;
-        if (!table_.Placed(request->actor)) continue;
-        table_.ConstructorFailed(request->actor, ToFailure(status), &more);
-        Perform(more);
-      }
+      RequestLease(request->actor);
     } else if (const auto* cancel = std::get_if<rules::CancelLease>(&action)) {
       const auto it = records_.find(cancel->actor);
       if (it == records_.end()) continue;
@@ -192,6 +199,54 @@ void Actors::Perform(const ActorActions& actions) {
         Notify(notify->actor, it->second, *notify);
     }
   }
+}
+
+// In a group it waits until that is ready, and its bundle here.
+void Actors::RequestLease(const Id& actor) {
+  const wire::ActorOptions& options = records_[actor].options;
+  if (options.strategy.group.empty() || placer_ == nullptr) {
+    if (const Status status = leases_.AddActor(actor, options.need, options.strategy); !status.ok()) {
+      GiveUp(actor, ToFailure(status));  // checked before; but never wait for what does not come
+    }
+    return;
+  }
+  rules::PlaceRequest request;
+  request.need = options.need;
+  placer_->Place(options.strategy, std::move(request), [this, actor](const Result<rules::Placement>& placed) {
+    const auto it = records_.find(actor);
+    const rules::ActorTable::Actor* known = table_.Get(actor);
+    if (it == records_.end() || known == nullptr || !known->waits) return;
+    Status status = placed.status();
+    if (status.ok() && !placer_->AllowsHere(it->second.options.strategy)) {
+      status = Status(Code::kInfeasible, Cat(Describe(actor), " is to run ", ToString(it->second.options.strategy),
+                                             ", which is on another node than its creator"));
+    }
+    if (status.ok()) status = leases_.AddActor(actor, it->second.options.need, it->second.options.strategy);
+    if (!status.ok()) GiveUp(actor, ToFailure(status));
+  });
+}
+
+// It will never have what it waits for.
+void Actors::GiveUp(const Id& actor, const Failure& why) {
+  ActorActions actions;
+  if (table_.Placed(actor)) table_.ConstructorFailed(actor, why, &actions);
+  Perform(actions);
+  Tidy(actor);
+}
+
+void Actors::Evict(const Id& actor, const Failure& why) {
+  const auto it = records_.find(actor);
+  if (it == records_.end()) return;
+  if (it->second.worker != nullptr) return pool_.Kill(*it->second.worker, why);
+  leases_.CancelActor(actor);
+  if (it->second.acquiring != 0) pool_.Cancel(it->second.job, std::exchange(it->second.acquiring, 0));
+  ReturnLease(it->second);
+  GiveUp(actor, why);
+}
+
+Status Actors::CheckHere(const Strategy& strategy, const std::string& who) const {
+  if (placer_ == nullptr || !strategy.group.empty() || placer_->AllowsHere(strategy)) return {};
+  return {Code::kInfeasible, Cat(who, " is to run ", ToString(strategy), ", which its creator's node is not")};
 }
 
 void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify) {

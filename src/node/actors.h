@@ -12,6 +12,7 @@
 #include "node/directory.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
 #include "wire/messages.h"
@@ -29,11 +30,14 @@ class Actors {
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
 
-  // Of a worker with an actor; its lease is ended here.
-  void WorkerDied(Worker& worker, const Failure& failure);
+  // Of a worker with an actor; its lease is ended here. `begun`: its constructor, at least.
+  void WorkerDied(Worker& worker, const Failure& failure, bool begun);
   void ProcessDied(ProcessId process);
   // Ends the job's actors. Their workers are the caller's to end: idle ones may flush what they printed.
   void JobEnded(const Id& job, bool detached_too);
+  // Where actors of placement groups wait, and who knows what this node is.
+  void UsePlacer(Placer& placer) { placer_ = &placer; }
+
   // Nobody has a handle any more. False: this is no actor.
   bool HandlesGone(const Id& actor);
 
@@ -57,11 +61,17 @@ class Actors {
     std::vector<std::uint32_t> gpus;
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
+    int false_starts = 0;                 // in a row
     std::set<ProcessId> watchers;         // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
   };
 
   void Perform(const rules::ActorActions& actions);
+  void RequestLease(const Id& actor);
+  void GiveUp(const Id& actor, const Failure& why);
+  // Its bundle is taken away.
+  void Evict(const Id& actor, const Failure& why);
+  [[nodiscard]] Status CheckHere(const Strategy& strategy, const std::string& who) const;
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
   void Place(const Id& actor, Worker* worker, const Status& why);
   void Introduce(const Record& record, ProcessId caller, const Caller& at);
@@ -77,6 +87,7 @@ class Actors {
   Directory& directory_;
   rules::ActorTable table_;
   std::unordered_map<Id, Record> records_;
+  Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
 };
 

@@ -122,6 +122,24 @@ TEST_F(ActorsTest, ACrashSaysWhichSignal) {
   EXPECT_NE(dead->failure.message.find("about to crash"), std::string::npos) << dead->failure.message;
 }
 
+TEST_F(ActorsTest, AWorkerLostBeforeTheConstructorBeganIsNoDeathOfTheActor) {
+  Start(1);
+  const auto driver = Driver(1);
+  const std::string file = testing::TempDir() + "/manta-false-start-" + std::to_string(getpid());
+  driver->Send(Make(1, std::string(fixture::kFalseStart) + file), 5);
+  const auto alive = driver->Await<wire::ActorState>();
+  ASSERT_TRUE(alive.has_value());
+  EXPECT_EQ(alive->phase, wire::ActorPhase::kAlive) << alive->failure.message;
+  EXPECT_EQ(unlink(file.c_str()), 0) << "nobody died";
+}
+
+TEST_F(ActorsTest, AnActorWhoseConstructorNeverBeginsIsGivenUp) {
+  Start(1);
+  const auto driver = Driver(1);
+  driver->Send(Make(1, "never begins"), 5);
+  EXPECT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kDead).has_value());
+}
+
 TEST_F(ActorsTest, AttachingToADeadOrUnknownActorIsAnsweredAtOnce) {
   Start(1);
   const auto driver = Driver(1);

@@ -119,6 +119,9 @@ void Cluster::OnLost(const Status& why) {
   for (const auto& [call, done] : std::exchange(placing_, {})) {
     done(Status(Code::kUnavailable, "the connection to the cluster's head was lost"));
   }
+  for (const auto& [call, done] : std::exchange(asking_, {})) {
+    done(Status(Code::kUnavailable, "the connection to the cluster's head was lost; try again"));
+  }
   if (leaving_) return;
   if (was) {
     std::fprintf(stderr, "mantad: the connection to the head at %s was lost%s%s; trying again\n", config_.head.c_str(),
@@ -148,6 +151,7 @@ void Cluster::ConnectAgain(const Status& why) {
 
 void Cluster::OnFrame(wire::Frame& frame) {
   const auto bad = [this](const Status& why) { connection_->Close(why); };
+  if (frame.call != 0 && Answer(frame)) return;
   switch (static_cast<wire::ClusterKind>(frame.kind)) {
     case wire::ClusterKind::kNodeWelcome: {
       const Result<wire::NodeWelcome> welcome = frame.As<wire::NodeWelcome>();
@@ -188,6 +192,7 @@ void Cluster::OnFrame(wire::Frame& frame) {
     default:
       break;
   }
+  if (events_.groups && events_.groups(frame)) return;
   if (frame.kind != wire::Kind::kFailed) {
     return bad(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " of the head makes no sense")));
   }
@@ -323,8 +328,33 @@ void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
   connection_->SendEncoded(wire::EncodeFrameOf(wire::kPlace, request, call));
 }
 
+void Cluster::AskFrame(std::string frame, std::uint64_t call, OnAnswer done) {
+  if (!welcomed_) {
+    loop_.After(0, [done = std::move(done)] {
+      done(Status(Code::kUnavailable, "the cluster's head is out of reach just now; try again"));
+    });
+    return;
+  }
+  asking_[call] = std::move(done);
+  connection_->SendEncoded(std::move(frame));
+}
+
+bool Cluster::Answer(wire::Frame& frame) {
+  const auto it = asking_.find(frame.call);
+  if (it == asking_.end()) return false;
+  const OnAnswer done = std::move(it->second);
+  asking_.erase(it);
+  if (frame.kind != wire::Kind::kFailed) {
+    done(&frame);
+    return true;
+  }
+  const Result<wire::Failed> failed = frame.As<wire::Failed>();
+  done(failed.ok() ? Status(failed.value().failure.code, failed.value().failure.message) : failed.status());
+  return true;
+}
+
 void Cluster::Withdraw(std::uint64_t ticket) {
-  if (welcomed_) connection_->Send(wire::Withdraw{ticket});
+  if (welcomed_ && ticket != 0) connection_->Send(wire::Withdraw{ticket});
 }
 
 const wire::NodeFacts* Cluster::Find(NodeNumber node) const {

@@ -50,6 +50,8 @@ class Cluster {
     std::function<void(const wire::NodeFacts& node)> changed;
     std::function<void(bool stop, const std::string& why)> fenced;
     std::function<void()> drain;
+    // About placement groups; false: it makes no sense.
+    std::function<bool(const wire::Frame& frame)> groups;
   };
   using OnPlaced = std::function<void(Result<std::vector<rules::Placement>>)>;
 
@@ -69,6 +71,21 @@ class Cluster {
   // kUnavailable: the head is out of reach just now.
   void Place(const rules::PlaceRequest& request, OnPlaced done);
   void Withdraw(std::uint64_t ticket);
+  // Any other call to the head. kUnavailable as above, also when the connection is lost before the answer.
+  template <typename Reply, typename M>
+  void Ask(const M& message, std::function<void(Result<Reply>)> done) {
+    const std::uint64_t call = next_call_++;
+    AskFrame(wire::EncodeFrame(message, call), call, [done = std::move(done)](const Result<wire::Frame*>& frame) {
+      if (!frame.ok()) return done(frame.status());
+      done(frame.value()->template As<Reply>());
+    });
+  }
+  // One-way; lost if the head is out of reach. False: it is.
+  template <typename M>
+  bool Tell(const M& message) {
+    if (welcomed_) connection_->Send(message);
+    return welcomed_;
+  }
   // The load has changed a lot: a heartbeat soon.
   void LoadChanged();
 
@@ -92,6 +109,10 @@ class Cluster {
 
  private:
   Cluster(base::Loop& loop, ClusterConfig config) : loop_(loop), config_(std::move(config)) {}
+
+  using OnAnswer = std::function<void(const Result<wire::Frame*>& frame)>;
+  void AskFrame(std::string frame, std::uint64_t call, OnAnswer done);
+  bool Answer(wire::Frame& frame);
 
   void Connect();
   void OnConnected(Result<wire::Link> link);
@@ -133,6 +154,7 @@ class Cluster {
   std::deque<std::pair<std::uint64_t, std::int64_t>> sent_;  // heartbeats without an answer, and when
   std::uint64_t next_call_ = 2;                              // 1 is the Hello's
   std::unordered_map<std::uint64_t, OnPlaced> placing_;
+  std::unordered_map<std::uint64_t, OnAnswer> asking_;
 };
 
 }  // namespace manta::node

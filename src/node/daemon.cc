@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "shm/arena.h"
@@ -75,7 +76,10 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       leases_(*loop_, peers_, pool_, area_, config_.node, config_.total),
       directory_(peers_),
       actors_(peers_, pool_, leases_, directory_),
+      groups_(*loop_, peers_, leases_, [this](const Id& job) { return jobs_.contains(job); }),
+      placer_(peers_, leases_, groups_, Placer::Self{config_.node, config_.labels}),
       keeper_(KeeperConfigOf(config_)) {
+  actors_.UsePlacer(placer_);
   loop_->AfterRound([this] { EndRound(); });
 }
 
@@ -224,6 +228,8 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
     }
   }
   leases_.OwnerDied(process);
+  placer_.OwnerDied(process);
+  groups_.ProcessDied(process);
   if (far_ != nullptr) far_->OwnerDied(process);
   actors_.ProcessDied(process);
   directory_.ProcessDied(process, who);
@@ -231,10 +237,16 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
+  rouse_ = true;  // it may have died while it rang for somebody
 }
 
 void Daemon::EndRound() {
   bool again = false;
+  if (std::exchange(rouse_, false)) {
+    for (const auto& [serial, peer] : peers_.all()) {
+      if (peer->process != kNoProcess) area_.RouseDeaf(peer->process);
+    }
+  }
   if (directory_.HasLettingGo()) {
     directory_.BeginLettingGo();
     loop_->Drain();
@@ -251,6 +263,7 @@ void Daemon::EndRound() {
     again = directory_.HasLettingGo();
   }
   directory_.Flush();
+  groups_.EndRound();
   leases_.EndRound();
   if (far_ != nullptr) far_->EndRound();
   const std::int64_t due = keeper_.NextTick();

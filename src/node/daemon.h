@@ -3,6 +3,7 @@
 //   Peers       who is connected              Leases     which worker serves which queue
 //   WorkerPool  processes of this node        Actors     dedicated workers and their callers
 //   Directory   objects that left their owner Keeper     the memory of large objects
+//   Groups      bundles set aside             Placer     which node for whom
 //
 // One thread, one loop, and no state outside these. A private daemon lives as long as its driver's
 // connection; any other until Shutdown (SIGTERM).
@@ -31,8 +32,10 @@
 #include "node/directory.h"
 #include "node/far_leases.h"
 #include "node/far_nodes.h"
+#include "node/groups.h"
 #include "node/leases.h"
 #include "node/peers.h"
+#include "node/placer.h"
 #include "node/programs.h"
 #include "node/transfers.h"
 #include "node/worker_pool.h"
@@ -123,7 +126,7 @@ class Daemon {
   ProcessId StandIn();
   void StandInGone(ProcessId stand_in);
   void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
-  void EndFarJob(const Id& id);
+  bool EndFarJob(const Id& id);
   void SendLines(const Id& job, std::vector<wire::LogLine> lines);
   [[nodiscard]] bool ReadyForLines(const Id& job) const;
   void FillWelcome(wire::Welcome* welcome) const;
@@ -141,6 +144,8 @@ class Daemon {
   void KillWorkerOf(ProcessId owner, const wire::KillWorker& message);
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
+  void ListNodes(Peer& peer, std::uint64_t call);
+  void CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup& message);
 
   // jobs.cc: how a job ends
   void AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable);
@@ -163,6 +168,8 @@ class Daemon {
   Leases leases_;
   Directory directory_;
   Actors actors_;
+  Groups groups_;
+  Placer placer_;
   store::Keeper keeper_;
   FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
   std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
@@ -170,6 +177,7 @@ class Daemon {
   std::unordered_map<Id, Job> jobs_;
   std::unique_ptr<wire::LocalListener> listener_;
   bool ending_ = false;
+  bool rouse_ = false;              // a process has died in this round
   std::uint64_t private_peer_ = 0;  // its serial
   std::uint64_t finished_ = 0;      // tasks of processes that are gone
   std::string fenced_;

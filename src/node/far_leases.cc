@@ -20,12 +20,14 @@ std::uint64_t ClassOf(std::uint64_t function, const Resources& need) {
 
 }  // namespace
 
-FarLeases::FarLeases(base::Loop& loop, Cluster& cluster, Peers& peers, Leases& leases, Programs& programs, Host host)
+FarLeases::FarLeases(base::Loop& loop, Cluster& cluster, Peers& peers, Leases& leases, Programs& programs,
+                     Placer& placer, Host host)
     : loop_(loop),
       cluster_(cluster),
       peers_(peers),
       leases_(leases),
       programs_(programs),
+      placer_(placer),
       host_(std::move(host)),
       load_(leases.queue().total()) {
   Register();
@@ -46,6 +48,12 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
     peer.connection->Close(Status(Code::kCorrupt, Cat("lease request ", message.request, " was made twice")));
     return;
   }
+  if (!message.strategy.group.empty()) {  // its bundle says where; the load does not matter
+    Far& far = far_[key];
+    far.job = peer.job;
+    far.message = message;
+    return Place(key);
+  }
   const std::size_t index =
       Count(peer.process, message.queue, message.request, message.function, message.need,
             std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1), message.mean_run_us);
@@ -63,16 +71,22 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
 }
 
 bool FarLeases::GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index) {
-  const Resources& total = leases_.queue().total();
-  if (!cluster_.HasOthers() && total.Covers(message.need) && !draining_) return false;
+  const bool fits = FitsHere(message);
+  if (fits && (!cluster_.HasOthers() || placer_.PinnedHere(message.strategy))) return false;
   rules::SpillOver::Asked asked;
   asked.waiting = std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1);
   asked.draining = draining_;
+  asked.elsewhere = !placer_.AllowsHere(message.strategy) || placer_.PrefersOthers(message.strategy);
   for (std::size_t i = 0; i < std::min(message.input_nodes.size(), message.input_bytes.size()); ++i) {
     if (message.input_nodes[i] == cluster_.self().number) continue;
     asked.fetch_us += static_cast<double>(message.input_bytes[i]) / kBytesPerUs;
   }
   return spill_over_.Decide(load_, index, leases_.FreeFor(owner, message.queue), asked).up > 0;
+}
+
+bool FarLeases::FitsHere(const wire::LeaseRequest& message) const {
+  if (draining_ || !placer_.AllowsHere(message.strategy)) return false;
+  return !message.strategy.group.empty() || leases_.queue().total().Covers(message.need);
 }
 
 void FarLeases::Place(const Key& key) {
@@ -86,27 +100,29 @@ void FarLeases::Place(const Key& key) {
   for (std::size_t i = 0; i < std::min(far.message.input_nodes.size(), far.message.input_bytes.size()); ++i) {
     request.inputs.push_back(rules::TaskInput{far.message.input_bytes[i], {far.message.input_nodes[i]}});
   }
-  cluster_.Place(request, [this, alive = alive_, key](const Result<std::vector<rules::Placement>>& placed) {
+  const Strategy strategy = far.message.strategy;  // the answer may come at once, and be the end of `far`
+  placer_.Place(strategy, std::move(request), [this, alive = alive_, key](const Result<rules::Placement>& placed) {
     if (*alive) Placed(key, placed);
   });
 }
 
-void FarLeases::Placed(const Key& key, const Result<std::vector<rules::Placement>>& placed) {
+void FarLeases::Placed(const Key& key, const Result<rules::Placement>& placed) {
   const auto it = far_.find(key);
   if (it == far_.end() || it->second.state != Far::State::kPlacing) {
-    if (placed.ok() && !placed.value().empty()) cluster_.Withdraw(placed.value().front().ticket);
+    if (placed.ok()) cluster_.Withdraw(placed.value().ticket);
     return;
   }
   Far& far = it->second;
-  const bool fits_here = leases_.queue().total().Covers(far.message.need) && !draining_;
-  if (!placed.ok() || placed.value().empty()) {
-    if (far.local || (fits_here && placed.status().code() != Code::kInfeasible)) return Stay(key);
-    if (placed.status().code() != Code::kInfeasible) return PlaceLater(key, kHeadGoneUs);
+  const bool fits_here = FitsHere(far.message);
+  if (!placed.ok()) {
+    const bool out_of_reach = placed.status().code() == Code::kUnavailable;
+    if (far.local || (fits_here && out_of_reach && far.message.strategy.group.empty())) return Stay(key);
+    if (out_of_reach) return PlaceLater(key, kHeadGoneUs);
     return Refuse(key, ToFailure(placed.status()));
   }
-  const rules::Placement& placement = placed.value().front();
+  const rules::Placement& placement = placed.value();
   if (placement.node != cluster_.self().number) return AskNode(key, placement);
-  arrived_.push_back(placement.ticket);
+  if (placement.ticket != 0) arrived_.push_back(placement.ticket);
   if (!fits_here && !far.local) return PlaceLater(key, kAskAgainUs);
   Stay(key);
 }
@@ -188,6 +204,7 @@ void FarLeases::SendFarLease(const Key& key, const rules::Placement& placement, 
   message.owner = key.owner;
   message.queue = far.message.queue;
   message.need = far.message.need;
+  message.strategy = far.message.strategy;
   message.priority = far.message.priority;
   message.function = ClassOf(far.message.function, far.message.need);
   message.ticket = placement.ticket;
@@ -257,9 +274,18 @@ void FarLeases::JobEnded(const Id& job) {
   const auto it = job_nodes_.find(job);
   if (it == job_nodes_.end()) return;
   for (const NodeNumber node : it->second) {
-    if (cluster_.Find(node) != nullptr) cluster_.links().Send(node, wire::FarJobEnded{job});
+    if (cluster_.Find(node) == nullptr) continue;
+    cluster_.links().Send(node, wire::FarJobEnded{job});
+    ending_[job].insert(node);
   }
   job_nodes_.erase(it);
+}
+
+void FarLeases::EndedOn(NodeNumber node, const Id& job) {
+  const auto it = ending_.find(job);
+  if (it == ending_.end() || it->second.erase(node) == 0 || !it->second.empty()) return;
+  ending_.erase(it);
+  host_.job_gone(job);
 }
 
 void FarLeases::ArmLook() {
@@ -279,7 +305,9 @@ void FarLeases::LookAtKept() {
       it = kept_.erase(it);
       continue;
     }
-    if ((now >= it->second.ask_at_us && cluster_.HasOthers() && cluster_.connected()) || draining_) {
+    const Strategy& strategy = it->second.message.strategy;
+    const bool may_go = strategy.bundle < 0 && !placer_.PinnedHere(strategy);
+    if ((now >= it->second.ask_at_us && cluster_.HasOthers() && cluster_.connected() && may_go) || draining_) {
       up.push_back(it->first);
     }
     ++it;
@@ -383,10 +411,12 @@ void FarLeases::Register() {
     const ProcessId stand_in = StandInOf(message.owner);
     if (NodeOf(message.owner) == from && stand_in != kNoProcess) host_.kill_worker(stand_in, message.order);
   });
-  links.On<wire::FarJobEnded>([this](NodeNumber, const wire::FarJobEnded& message, std::uint64_t) {
+  links.On<wire::FarJobEnded>([this](NodeNumber from, const wire::FarJobEnded& message, std::uint64_t) {
     coming_.erase(message.job);  // nobody waits for it any more, either
-    host_.end_job(message.job);
+    if (!host_.end_job(message.job)) cluster_.links().Send(from, wire::FarJobGone{message.job});
   });
+  links.On<wire::FarJobGone>(
+      [this](NodeNumber from, const wire::FarJobGone& message, std::uint64_t) { EndedOn(from, message.job); });
   links.WhenDown([this](NodeNumber node, const Status& why) { NodeDown(node, why); });
   leases_.OnFar(Leases::FarEvents{
       [this](const Key& key, const wire::LeaseGranted& grant) {
@@ -436,14 +466,22 @@ void FarLeases::Bounce(NodeNumber from, const wire::FarLease& message, const std
 void FarLeases::OnFarLease(NodeNumber from, const wire::FarLease& message) {
   if (NodeOf(message.owner) != from) return;
   if (draining_) return Bounce(from, message, "it is being drained");
-  if (const Status fits = leases_.Check(message.need, "task"); !fits.ok()) return Bounce(from, message, fits.message());
-  Recount();
-  const std::size_t index = load_.Index(message.function, message.need);
-  if (!spill_over_.Take(load_, index, leases_.FreeFor(kNoProcess, 0), message.expected_wait_us, message.final,
-                        draining_)) {
-    return Bounce(from, message, "it is too busy");
+  if (const Id& group = message.strategy.group; !group.empty()) {
+    if (!placer_.AllowsHere(message.strategy)) return Bounce(from, message, "it has no such bundle");
+    const Resources need = InBundle(message.need, group, message.strategy.bundle);
+    if (!message.final && !leases_.queue().free().Covers(need)) return Bounce(from, message, "its bundles are in use");
+  } else {
+    if (const Status fits = leases_.Check(message.need, "task"); !fits.ok()) {
+      return Bounce(from, message, fits.message());
+    }
+    Recount();
+    const std::size_t index = load_.Index(message.function, message.need);
+    if (!spill_over_.Take(load_, index, leases_.FreeFor(kNoProcess, 0), message.expected_wait_us, message.final,
+                          draining_)) {
+      return Bounce(from, message, "it is too busy");
+    }
   }
-  arrived_.push_back(message.ticket);
+  if (message.ticket != 0) arrived_.push_back(message.ticket);
   if (host_.knows_job(message.job.job)) return Accept(from, message);
   const Id job = message.job.job;
   Coming& coming = coming_[job];
@@ -490,11 +528,17 @@ void FarLeases::Accept(NodeNumber from, const wire::FarLease& message) {
     owners_[stand_in] = Owner{message.owner, from};
     leases_.AddFarOwner(stand_in, message.owner);
   }
+  if (!message.strategy.group.empty() && !placer_.AllowsHere(message.strategy)) {  // gone while the program came
+    return Bounce(from, message, "it has no such bundle any more");
+  }
   const Key key{stand_in, message.request};
   serving_[{from, message.request}] = key;
-  Count(stand_in, message.queue, message.request, message.function, message.need, 1, 0);
-  const Status status = leases_.RequestFar(
-      rules::LeaseWant{key, message.need, message.priority, false, message.queue, false}, message.job.job);
+  if (message.strategy.group.empty()) {
+    Count(stand_in, message.queue, message.request, message.function, message.need, 1, 0);
+  }
+  const Status status =
+      leases_.RequestFar(rules::LeaseWant{key, message.need, message.priority, false, message.queue, false},
+                         message.job.job, message.strategy);
   if (status.ok()) return;
   serving_.erase({from, message.request});
   cluster_.links().Send(from, wire::FarLeaseRefused{message.request, false, ToFailure(status)});
@@ -529,6 +573,11 @@ void FarLeases::NodeDown(NodeNumber node, const Status& why) {
     }
   }
   for (auto& [owner, nodes] : asked_nodes_) nodes.erase(node);
+  std::vector<Id> ended;
+  for (const auto& [job, nodes] : ending_) {
+    if (nodes.contains(node)) ended.push_back(job);
+  }
+  for (const Id& job : ended) EndedOn(node, job);
   // Those we served for it.
   std::vector<ProcessId> owners;
   for (const auto& [stand_in, owner] : owners_) {
@@ -584,6 +633,7 @@ void FarLeases::Describe(rules::Heartbeat* heartbeat) {
   heartbeat->labels = cluster_.self().labels;
   heartbeat->draining = draining_;
   heartbeat->arrived = std::exchange(arrived_, {});
+  heartbeat->reservable = Plain(leases_.queue().loose());
 }
 
 void FarLeases::StartDraining() {

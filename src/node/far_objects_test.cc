@@ -216,8 +216,7 @@ TEST_F(FarObjectsTest, AValueMadeElsewhereOutlivesItsOwnerWhileOthersHoldIt) {
   ASSERT_TRUE(reader->Call<wire::Done>(wire::HoldFar{}).ok());
   const ProcessId gone = owner->self();
   owner.reset();
-  Settle();
-  EXPECT_TRUE(transfers(2).Kept(TestId(1)));
+  EXPECT_TRUE(PumpUntil([&] { return transfers(2).Kept(TestId(1)); }));
   EXPECT_TRUE(reader->Check(1, place.value(), gone).ok());
   Drop(*reader, 1);
   EXPECT_TRUE(PumpUntil([&] { return Stored(2) == 0 && Stored(3) == 0; }));

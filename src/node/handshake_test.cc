@@ -99,6 +99,20 @@ TEST_F(Handshake, ATakenAddressIsAClearError) {
   EXPECT_NE(second.status().message().find("is taken"), std::string::npos) << second.status().message();
 }
 
+// The dead one may have been about to wake it, see shm/node_area.h.
+TEST_F(Handshake, WhoSleepsThoughItLooksAwakeIsRousedWhenAnotherProcessDies) {
+  Start(1);
+  const auto sleeper = Driver(1);
+  const auto ringer = Driver(2);
+  Result<shm::NodeArea> area = shm::NodeArea::Open(std::move(sleeper->node_area));
+  ASSERT_TRUE(area.ok());
+  shm::Doorbell& bell = area->bell(sleeper->welcome.process);
+  const std::uint32_t ticket = bell.PrepareSleep();
+  bell.sleeping.store(0);
+  ringer->Close();
+  EXPECT_TRUE(sleeper->AwaitStatus([&](const wire::StatusReply&) { return bell.rings.load() != ticket; }));
+}
+
 TEST_F(Handshake, AJobIdCannotBeUsedTwice) {
   Start(1);
   const auto first = Driver(7);

@@ -14,7 +14,7 @@ extern char** environ;
 namespace manta::node {
 namespace {
 
-constexpr std::int64_t kFlushUs = 50'000;      // for idle workers to flush and leave
+constexpr std::int64_t kFlushUs = 500'000;     // for idle workers to flush and leave, however busy the machine is
 constexpr std::int64_t kGiveUpUs = 2'000'000;  // for killed ones to be reported
 constexpr std::int64_t kLastWordsUs = 200'000;
 
@@ -94,7 +94,7 @@ void Daemon::WorkerDied(Worker& worker, const Failure& failure) {
   if (worker.actor.empty()) {
     leases_.WorkerDied(worker, failure, current);
   } else {
-    actors_.WorkerDied(worker, failure);
+    actors_.WorkerDied(worker, failure, current != 0);
   }
   CheckJob(worker.job);
 }
@@ -106,7 +106,11 @@ void Daemon::EndJob(Job& job) {
   }
   job.ending = true;
   actors_.JobEnded(job.id, ending_);
-  if (job.driver != kNoProcess) leases_.OwnerDied(job.driver);
+  if (!job.far) groups_.JobEnded(job.id);
+  if (job.driver != kNoProcess) {
+    leases_.OwnerDied(job.driver);
+    placer_.OwnerDied(job.driver);
+  }
   if (far_ != nullptr && !job.far) {
     if (job.driver != kNoProcess) far_->OwnerDied(job.driver);
     far_->JobEnded(job.id);
@@ -144,6 +148,7 @@ void Daemon::CheckJob(const Id& id) {
   for (const Worker* worker : pool_.OfJob(id)) {
     if (worker->state != Worker::State::kGone && !Kept(*worker)) return;
   }
+  if (far_ != nullptr && far_->EndsElsewhere(id)) return;  // what it printed there is still on its way
   // Not from here: this may be a callback of the fork server that is about to go.
   job.leaving_scheduled = true;
   loop_->After(0, [this, id] { JobGone(id); });
@@ -166,6 +171,9 @@ void Daemon::JobGone(const Id& id) {
     job.leaving_scheduled = true;
     pool_.RemoveJob(id);  // whose last lines still go to the driver
     if (programs_ != nullptr) programs_->RemoveJob(id);
+    if (job.far && cluster_->Find(job.facts.home) != nullptr) {
+      cluster_->links().Send(job.facts.home, wire::FarJobGone{id});
+    }
     jobs_.erase(id);
   }
   if (goodbye != 0) peers_.Send(driver, wire::Done{}, goodbye);

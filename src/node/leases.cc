@@ -35,11 +35,11 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
         message.request, Failure{Code::kInvalid, "a lease request names a queue or lane outside the arena", {}, {}}});
     return;
   }
-  asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need};
+  asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need, message.strategy, nullptr};
   LeaseActions actions;
-  const Status status =
-      queue_.Add(rules::LeaseWant{key, message.need, message.priority, false, message.queue, message.stalled},
-                 base::NowMicros(), &actions);
+  const Status status = queue_.Add(rules::LeaseWant{key, Taken(message.need, message.strategy), message.priority, false,
+                                                    message.queue, message.stalled},
+                                   base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(status)});
@@ -93,17 +93,18 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
   }
   it->second.unblocking.emplace_back(peer.process, call);
   LeaseActions actions;
-  queue_.Unblock(it->first, base::NowMicros(), &actions);
+  queue_.Unblock(it->first, message.late, base::NowMicros(), &actions);
   Perform(actions);
 }
 
 // ---- owners on other nodes ----
 
-Status Leases::RequestFar(const rules::LeaseWant& want, const Id& job) {
+Status Leases::RequestFar(rules::LeaseWant want, const Id& job, const Strategy& strategy) {
   if (asked_.contains(want.key) || queue_.LeaseOf(want.key).has_value()) {
     return Status(Code::kCorrupt, Cat("lease request ", want.key.request, " was made twice"));
   }
-  asked_[want.key] = Ask{job, want.queue, 0, {}, want.need};
+  asked_[want.key] = Ask{job, want.queue, 0, {}, want.need, strategy, nullptr};
+  want.need = Taken(want.need, strategy);
   LeaseActions actions;
   const Status status = queue_.Add(want, base::NowMicros(), &actions);
   if (!status.ok()) asked_.erase(want.key);
@@ -187,12 +188,13 @@ void Leases::TellLost(const LeaseKey& key, const wire::LeaseLost& lost) {
 
 // ---- actors ----
 
-Status Leases::AddActor(const Id& actor, const Resources& need) {
+Status Leases::AddActor(const Id& actor, const Resources& need, const Strategy& strategy) {
   const LeaseKey key{kNoProcess, next_actor_request_++};
-  asked_[key] = Ask{{}, 0, 0, actor, {}};
+  asked_[key] = Ask{{}, 0, 0, actor, need, strategy, nullptr};
   actor_keys_[actor] = key;
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0, false}, base::NowMicros(), &actions);
+  const Status status =
+      queue_.Add(rules::LeaseWant{key, Taken(need, strategy), 0, true, 0, false}, base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     actor_keys_.erase(actor);
@@ -212,6 +214,69 @@ void Leases::CancelActor(const Id& actor) {
 }
 
 void Leases::EndActor(std::uint64_t lease) { End(lease); }
+
+// ---- bundles ----
+
+Resources Leases::Taken(const Resources& need, const Strategy& strategy) {
+  return strategy.group.empty() ? need : InBundle(need, strategy.group, strategy.bundle);
+}
+
+Result<std::uint64_t> Leases::Reserve(const Resources& need, OnReserved granted) {
+  const LeaseKey key{kNoProcess, next_actor_request_++};
+  asked_[key] = Ask{{}, 0, 0, {}, need, {}, std::move(granted)};
+  LeaseActions actions;
+  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0, false}, base::NowMicros(), &actions);
+  if (!status.ok()) asked_.erase(key);
+  Perform(actions);
+  if (!status.ok()) return status;
+  return key.request;
+}
+
+void Leases::CancelReservation(std::uint64_t request) {
+  const LeaseKey key{kNoProcess, request};
+  LeaseActions actions;
+  queue_.Cancel(key, base::NowMicros(), &actions);
+  asked_.erase(key);
+  Perform(actions);
+}
+
+void Leases::EmptyBundle(const Id& group, std::int32_t bundle, const Failure& why) {
+  const auto in = [&](const Ask& ask) { return ask.strategy.group == group && ask.strategy.bundle == bundle; };
+  std::vector<std::pair<LeaseKey, Id>> waiting;
+  for (const auto& [key, ask] : asked_) {
+    if (in(ask)) waiting.emplace_back(key, ask.actor);
+  }
+  for (const auto& [key, actor] : waiting) {
+    if (!actor.empty()) {
+      actor_evicted_(actor, why);
+    } else if (TakeOut(key)) {
+      TellRefused(key, why);
+    }
+  }
+  std::vector<std::uint64_t> leases;
+  for (const auto& [lease, given] : given_) {
+    if (in(given.ask)) leases.push_back(lease);
+  }
+  for (const std::uint64_t lease : leases) {
+    const auto it = given_.find(lease);
+    if (it == given_.end()) continue;
+    if (!it->second.ask.actor.empty()) {
+      actor_evicted_(Id(it->second.ask.actor), why);
+    } else if (it->second.worker != nullptr) {
+      pool_.Kill(*it->second.worker, why);
+    } else if (it->second.acquiring != 0) {
+      pool_.Cancel(it->second.ask.job, it->second.acquiring);
+      TellRefused(it->second.key, why);
+      End(lease);
+    }
+  }
+}
+
+bool Leases::InBundleNow(const Id& group, std::int32_t bundle) const {
+  const auto in = [&](const Ask& ask) { return ask.strategy.group == group && ask.strategy.bundle == bundle; };
+  return std::any_of(asked_.begin(), asked_.end(), [&](const auto& entry) { return in(entry.second); }) ||
+         std::any_of(given_.begin(), given_.end(), [&](const auto& entry) { return in(entry.second.ask); });
+}
 
 // ---- deaths ----
 
@@ -261,10 +326,15 @@ void Leases::Give(const rules::Grant& grant) {
   Given& given = given_[grant.lease];
   given.key = grant.key;
   given.gpus = grant.gpus;
-  given.with_gpus = lease->want.need.Get("GPU") > 0;
   if (ask != asked_.end()) {
-    given.ask = ask->second;
+    given.ask = std::move(ask->second);
     asked_.erase(ask);
+  }
+  given.with_gpus = given.ask.need.Get("GPU") > 0;
+  if (given.ask.reserved) {
+    const OnReserved reserved = std::exchange(given.ask.reserved, nullptr);
+    reserved(grant.lease, grant.gpus);
+    return;
   }
   if (grant.key.owner == kNoProcess) {
     const Id actor = given.ask.actor;
@@ -303,15 +373,17 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
     given.pass |= 1;
     wire::LeaseStart start{lease,           far->second, given.ask.job,   given.ask.need,
                            given.ask.queue, 0,           given.with_gpus, given.gpus};
+    start.once = given.ask.strategy.spread;
     start.far = true;
     start.pass = given.pass;
     start.stored_for = key.owner;
     worker->peer->connection->Send(start);
     return;
   }
-  worker->peer->connection->Send(wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue,
-                                                  given.ask.lane, given.with_gpus, given.gpus},
-                                 0, {owner->arena.get()});
+  worker->peer->connection->Send(
+      wire::LeaseStart{lease, key.owner, given.ask.job, given.ask.need, given.ask.queue, given.ask.lane,
+                       given.with_gpus, given.gpus, given.ask.strategy.spread},
+      0, {owner->arena.get()});
   owner->connection->Send(wire::LeaseGranted{key.request, worker->process(), worker->pid, {}, 0});
 }
 
@@ -333,7 +405,7 @@ void Leases::Revoke(std::uint64_t lease) {
 void Leases::RingToReturn(const Worker& worker) {
   shm::Doorbell& bell = area_.bell(worker.process());
   bell.flags.fetch_or(shm::Doorbell::kRevoke, std::memory_order_seq_cst);
-  bell.Ring();
+  bell.Rouse();
 }
 
 void Leases::Remind(std::int64_t after_us) {
@@ -408,7 +480,7 @@ Resources Leases::InUse() const {
   for (const auto& [lease, held] : queue_.leases()) {
     if (held.want.actor || !IsIdle(lease)) sum.Add(held.held);
   }
-  return sum;
+  return Plain(sum);
 }
 
 }  // namespace manta::node

@@ -29,6 +29,9 @@ class Leases {
  public:
   using OnActorGranted =
       std::function<void(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus)>;
+  // Its bundle is taken away.
+  using OnActorEvicted = std::function<void(const Id& actor, const Failure& why)>;
+  using OnReserved = std::function<void(std::uint64_t lease, const std::vector<std::uint32_t>& gpus)>;
 
   struct FarEvents {
     std::function<void(const rules::LeaseKey& key, const wire::LeaseGranted& grant)> granted;
@@ -46,7 +49,10 @@ class Leases {
   Leases(const Leases&) = delete;
   Leases& operator=(const Leases&) = delete;
 
-  void OnActor(OnActorGranted granted) { actor_granted_ = std::move(granted); }
+  void OnActor(OnActorGranted granted, OnActorEvicted evicted) {
+    actor_granted_ = std::move(granted);
+    actor_evicted_ = std::move(evicted);
+  }
 
   // Messages. A bad one ends the peer's connection.
   void Request(Peer& peer, const wire::LeaseRequest& message);
@@ -60,7 +66,8 @@ class Leases {
   void OnFar(FarEvents events) { far_ = std::move(events); }
   void AddFarOwner(ProcessId stand_in, ProcessId owner) { far_owners_[stand_in] = owner; }
   void RemoveFarOwner(ProcessId stand_in) { far_owners_.erase(stand_in); }
-  Status RequestFar(const rules::LeaseWant& want, const Id& job);
+  // `want.need` as the task says it, whatever bundle it is in.
+  Status RequestFar(rules::LeaseWant want, const Id& job, const Strategy& strategy);
   void CancelFar(const rules::LeaseKey& key);
   // Its worker is killed, so that nothing more happens on the owner's behalf.
   void BreakFar(const rules::LeaseKey& key, const Failure& why);
@@ -75,9 +82,23 @@ class Leases {
 
   // For actors.
   [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
-  Status AddActor(const Id& actor, const Resources& need);
+  Status AddActor(const Id& actor, const Resources& need, const Strategy& strategy);
   void CancelActor(const Id& actor);  // while it waits
   void EndActor(std::uint64_t lease);
+
+  // For bundles of placement groups (node/groups.h), which hold resources as actors do.
+  // The number of the request, which `granted` answers some time.
+  Result<std::uint64_t> Reserve(const Resources& need, OnReserved granted);
+  void CancelReservation(std::uint64_t request);  // while it waits
+  void EndReservation(std::uint64_t lease) { End(lease); }
+  void AddBundle(const Resources& pool, const std::vector<std::uint32_t>& gpus) { queue_.AddPool(pool, gpus); }
+  // Refuses who waits for the bundle (-1: for any of the group) and kills who runs in it.
+  void EmptyBundle(const Id& group, std::int32_t bundle, const Failure& why);
+  // Does anybody have or want something of this bundle (-1: as one of any)?
+  [[nodiscard]] bool InBundleNow(const Id& group, std::int32_t bundle) const;
+  bool RemoveBundle(const Resources& pool, const std::vector<std::uint32_t>& gpus) {
+    return queue_.RemovePool(pool, gpus);
+  }
 
   // What it asked for is forgotten; who serves it is asked to return.
   void OwnerDied(ProcessId owner);
@@ -100,6 +121,8 @@ class Leases {
     std::uint64_t lane = 0;
     Id actor;
     Resources need;
+    Strategy strategy;
+    OnReserved reserved;  // of a bundle
   };
   struct Given {
     rules::LeaseKey key;
@@ -123,6 +146,7 @@ class Leases {
   // Takes it out of the books. The worker, if any, is the caller's.
   void End(std::uint64_t lease);
   [[nodiscard]] bool IsIdle(std::uint64_t lease) const;
+  [[nodiscard]] static Resources Taken(const Resources& need, const Strategy& strategy);
   void TellRefused(const rules::LeaseKey& key, const Failure& why);
   void TellEnded(const rules::LeaseKey& key);
   void TellLost(const rules::LeaseKey& key, const wire::LeaseLost& lost);
@@ -133,6 +157,7 @@ class Leases {
   shm::NodeArea& area_;
   rules::LeaseQueue queue_;
   OnActorGranted actor_granted_;
+  OnActorEvicted actor_evicted_;
   FarEvents far_;
   std::unordered_map<ProcessId, ProcessId> far_owners_;  // by their number here
   std::map<rules::LeaseKey, Ask> asked_;

@@ -31,16 +31,19 @@ Status Daemon::JoinCluster() {
   Result<std::unique_ptr<Cluster>> made = Cluster::Create(*loop_, config_.cluster);
   if (!made.ok()) return made.status();
   cluster_ = std::move(*made);
+  groups_.Join(*cluster_);
+  placer_.Join(*cluster_);
   programs_ = std::make_unique<Programs>(*loop_, cluster_->links());
   far_ = std::make_unique<FarLeases>(
-      *loop_, *cluster_, peers_, leases_, *programs_,
+      *loop_, *cluster_, peers_, leases_, *programs_, placer_,
       FarLeases::Host{
           [this](const Id& job) { return !JobIsEnding(job); },
           [this](const wire::JobFacts& facts, base::Fd executable) { AddFarJob(facts, std::move(executable)); },
           [this] { return StandIn(); },
           [this](ProcessId stand_in) { StandInGone(stand_in); },
           [this](const Id& job) { return JobIsEnding(job) ? nullptr : &jobs_.find(job)->second.facts; },
-          [this](const Id& job) { EndFarJob(job); },
+          [this](const Id& job) { return EndFarJob(job); },
+          [this](const Id& job) { CheckJob(job); },
           [this](ProcessId stand_in, const wire::KillWorker& order) {
             const Worker* worker = pool_.FindByProcess(order.worker);
             if (worker != nullptr && leases_.OwnerOf(*worker) == stand_in) KillWorkerOf(stand_in, order);
@@ -68,6 +71,7 @@ Status Daemon::JoinCluster() {
   events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };
   events.fenced = [this](bool stop, const std::string& why) { Fenced(stop, why); };
   events.drain = [this] { Drain(); };
+  events.groups = [this](const wire::Frame& frame) { return groups_.OnHeadFrame(frame); };
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
   config_.node = cluster_->self().name;
   peers_.SetNode(cluster_->self().number);
@@ -111,6 +115,7 @@ void Daemon::Drain() {
   if (ending_ || drain_timer_ != 0) return;
   std::fprintf(stderr, "mantad: %s is being drained\n", config_.node.c_str());
   far_->StartDraining();
+  groups_.StartDraining();
   drain_timer_ = loop_->Every(kDrainLookUs, [this] { LeaveWhenDrained(); });
 }
 
@@ -170,9 +175,11 @@ void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
   pool_.AddJob(facts.job, std::move(program));
 }
 
-void Daemon::EndFarJob(const Id& id) {
+bool Daemon::EndFarJob(const Id& id) {
   const auto it = jobs_.find(id);
-  if (it != jobs_.end() && it->second.far) EndJob(it->second);
+  if (it == jobs_.end() || !it->second.far) return false;
+  EndJob(it->second);
+  return true;
 }
 
 void Daemon::SendLines(const Id& job, std::vector<wire::LogLine> lines) {

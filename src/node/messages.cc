@@ -43,14 +43,16 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kLeaseRequest:
       return On<wire::LeaseRequest>(peer, frame, [&](const auto& message) {
         if (!JobIsEnding(peer.job)) {
-          return far_ != nullptr ? far_->Request(peer, message) : leases_.Request(peer, message);
+          if (far_ != nullptr) return far_->Request(peer, message);
+          return message.strategy.empty() ? leases_.Request(peer, message) : placer_.RequestAlone(peer, message);
         }
         peer.connection->Send(
             wire::LeaseRefused{message.request, Failure{Code::kUnavailable, "the job has ended", {}, {}}});
       });
     case Kind::kLeaseCancel:
       return On<wire::LeaseCancel>(peer, frame, [&](const auto& message) {
-        return far_ != nullptr ? far_->Cancel(peer, message) : leases_.Cancel(peer, message);
+        if (far_ != nullptr) return far_->Cancel(peer, message);
+        if (!placer_.CancelAlone(peer, message.request)) leases_.Cancel(peer, message);
       });
     case Kind::kLeaseBroken:
       return On<wire::LeaseBroken>(peer, frame, [&](const auto& message) {
@@ -82,6 +84,19 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
       return On<wire::KillActor>(peer, frame, [&](const auto& message) { actors_.Kill(peer, message); });
     case Kind::kFindActor:
       return On<wire::FindActor>(peer, frame, [&](const auto& message) { actors_.Find(peer, call, message); });
+
+    case Kind::kCreateGroup:
+      return On<wire::CreateGroup>(peer, frame, [&](const auto& message) { CreateGroup(peer, call, message); });
+    case Kind::kRemoveGroup:
+      return On<wire::RemoveGroup>(peer, frame, [&](const auto& message) { groups_.Remove(peer, call, message); });
+    case Kind::kFindGroup:
+      return On<wire::FindGroup>(peer, frame, [&](const auto& message) { groups_.Find(peer, call, message); });
+    case Kind::kListGroups:
+      return groups_.List(peer, call);
+    case Kind::kWatchGroup:
+      return On<wire::WatchGroup>(peer, frame, [&](const auto& message) { groups_.Watch(peer, message); });
+    case Kind::kListNodes:
+      return ListNodes(peer, call);
 
     case Kind::kExpect:
       return On<wire::Expect>(peer, frame, [&](const auto& message) { directory_.Expect(peer, message); });
@@ -211,6 +226,38 @@ void Daemon::KillInCall(ProcessId owner, const wire::KillWorker& message, int tr
   // It has claimed the call and may be about to begin.
   if (current != 0 || tries >= kKillTries) return;
   loop_->After(kKillAgainUs, [this, owner, message, tries] { KillInCall(owner, message, tries + 1); });
+}
+
+void Daemon::CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup& message) {
+  const auto job = jobs_.find(peer.job);
+  if (job == jobs_.end() || job->second.ending) {
+    return peer.connection->Fail(call, Status(Code::kUnavailable, "the job has ended"));
+  }
+  groups_.Create(peer, call, message, job->second.facts.home);
+}
+
+void Daemon::ListNodes(Peer& peer, std::uint64_t call) {
+  Resources available = config_.total;
+  available.Subtract(leases_.InUse());
+  const NodeNumber self = cluster_ == nullptr ? 0 : cluster_->self().number;
+  const wire::NodeList::Node here{self,           config_.node,  far_ != nullptr && far_->draining(),
+                                  config_.labels, config_.total, available};
+  if (cluster_ == nullptr) return peer.connection->Send(wire::NodeList{{here}}, call);
+  cluster_->Ask<wire::ClusterView>(
+      wire::NodesRequest{}, [this, process = peer.process, call, here](const Result<wire::ClusterView>& view) {
+        wire::NodeList list;
+        const auto add = [&](const wire::NodeFacts& node) {
+          if (node.number == here.number) return list.nodes.push_back(here);
+          list.nodes.push_back({node.number, node.name, node.state == wire::NodeFacts::State::kDraining, node.labels,
+                                node.total, node.available});
+        };
+        if (view.ok()) {
+          for (const wire::NodeFacts& node : view.value().nodes) add(node);
+        } else {  // what is known without the head
+          for (const auto& [number, node] : cluster_->nodes()) add(node);
+        }
+        peers_.Send(process, list, call);
+      });
 }
 
 void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {

@@ -78,9 +78,11 @@ class TestClient {
     hello.program = FixturePath();
     hello.arguments = {hello.program};
     Send(hello, 1, {arena_->fd(), program.get()});
-    const std::optional<wire::Frame> answer = Await(wire::Kind::kWelcome);
+    std::optional<wire::Frame> answer = Await(wire::Kind::kWelcome);
     ASSERT_TRUE(answer.has_value());
     welcome = *answer->As<wire::Welcome>();
+    ASSERT_EQ(answer->fds.size(), 1U);
+    node_area = std::move(answer->fds[0]);
   }
 
   // The next message of that kind; others before it are kept for later. Nothing: the daemon closed, or took too long.
@@ -164,6 +166,7 @@ class TestClient {
 
   std::function<void()> pump;  // instead of one round of this daemon alone
   wire::Welcome welcome;
+  base::Fd node_area;
   bool closed = false;
   std::vector<wire::LogLine> lines;
 

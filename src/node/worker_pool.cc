@@ -3,25 +3,29 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/memory_group.h"
 
 namespace manta::node {
 namespace {
 
 constexpr int kMaxFailures = 3;                // starts in a row that came to nothing
 constexpr std::int64_t kRetryForkUs = 20'000;  // after fork() failed: processes may end
+constexpr std::int64_t kKilledTogetherUs = 100'000;
 
 }  // namespace
 
 WorkerPool::WorkerPool(base::Loop& loop, Peers& peers, Limits limits, Events events)
-    : loop_(loop), peers_(peers), limits_(limits), events_(std::move(events)) {}
+    : loop_(loop), peers_(peers), limits_(limits), events_(std::move(events)), memory_kills_(base::MemoryKills()) {}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(trim_timer_);
@@ -340,15 +344,19 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
   });
   // Its workers die with it. Those that never came up are found out here; the others when their sockets close.
   job->retrying = true;
-  for (Worker* worker : OfJob(id)) {
+  const std::vector<Worker*> orphans = OfJob(id);
+  std::vector<Worker*> gone;
+  for (Worker* worker : orphans) {
     if (worker->kill_failure.ok()) {
       worker->kill_failure =
           Failure{Code::kWorkerCrashed, Cat("worker ", worker->pid, " died with ", why.message()), {}, {}};
     }
     worker->orphan = true;
     if (worker->state == Worker::State::kIdle) Kill(*worker, worker->kill_failure);  // nobody shall get it any more
-    if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) Finish(*worker);
+    if (worker->state == Worker::State::kStarting || !worker->peer->connection->open()) gone.push_back(worker);
   }
+  // Not before all are marked: whoever is told of a death asks for another worker at once.
+  for (Worker* worker : gone) Finish(*worker);
   job->retrying = false;
   StartFailed(*job, why);
 }
@@ -400,8 +408,29 @@ void WorkerPool::Finish(Worker& worker) {
   workers_.erase(worker.ticket);
 }
 
-Failure WorkerPool::Explain(const Worker& worker) const {
+// If the kernel killed it for want of memory, as it does without a word to the process.
+std::string WorkerPool::WantOfMemory(const Worker& worker) {
+  if (!worker.exit_status.has_value() || !WIFSIGNALED(*worker.exit_status) ||
+      WTERMSIG(*worker.exit_status) != SIGKILL) {
+    return {};
+  }
+  // The kernel's count does not say whom. Several that it killed at once are told of one after the other.
+  const std::uint64_t kills = base::MemoryKills();
+  const std::int64_t now = base::NowMicros();
+  if (kills > memory_kills_) memory_killed_us_ = now;
+  memory_kills_ = kills;
+  if (now - memory_killed_us_ > kKilledTogetherUs) return {};
+  std::string text = Cat("worker ", worker.pid, " was killed by the kernel for want of memory (SIGKILL)");
+  const std::vector<base::MemoryGroup> groups = base::MemoryGroups();
+  if (!groups.empty()) {
+    text += Cat("; the control group ", groups[0].folder, " allows ", Bytes(groups[0].limit), " in all");
+  }
+  return text + "; use less in a task, run fewer at once (SetCpus, Config::cpus), or raise the limit";
+}
+
+Failure WorkerPool::Explain(const Worker& worker) {
   if (!worker.kill_failure.ok()) return worker.kill_failure;
+  if (const std::string text = WantOfMemory(worker); !text.empty()) return Failure{Code::kOutOfMemory, text, {}, {}};
   std::string text = Cat("worker ", worker.pid, " ");
   text += worker.exit_status.has_value() ? DescribeExit(*worker.exit_status)
                                          : std::string("went away without saying how it ended");

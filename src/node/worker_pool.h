@@ -138,7 +138,8 @@ class WorkerPool {
   void OnServerDied(const Id& job, const Status& why);
   void OnClosed(Worker& worker, const Status& why);
   void Finish(Worker& worker);
-  [[nodiscard]] Failure Explain(const Worker& worker) const;
+  [[nodiscard]] Failure Explain(const Worker& worker);
+  [[nodiscard]] std::string WantOfMemory(const Worker& worker);  // empty: that was not the reason
   void Trim();
   void ArmTrim();
   [[nodiscard]] Job* FindJob(const Id& job);
@@ -152,6 +153,8 @@ class WorkerPool {
   std::unordered_map<std::uint64_t, std::unique_ptr<Worker>> workers_;  // by ticket
   std::size_t idle_count_ = 0;
   base::Loop::TimerId trim_timer_ = 0;
+  std::uint64_t memory_kills_ = 0;                  // by the kernel, as last seen
+  std::int64_t memory_killed_us_ = -3'600'000'000;  // when there were more of them
 };
 
 }  // namespace manta::node

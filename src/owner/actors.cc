@@ -17,6 +17,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   wire::CreateActor message;
   wire::ActorOptions& options = message.options;
   if (Status s = ToResources(settings.cpus, settings.gpus, settings.resources, &options.need); !s.ok()) return s;
+  if (Status s = ToStrategy(settings.placement, &options.strategy); !s.ok()) return s;
   if (settings.concurrency == 0 || settings.concurrency > 1000) {
     return Status(Code::kInvalid, Cat("an actor cannot run ", settings.concurrency, " calls at a time: 1 to 1000"));
   }

@@ -1,5 +1,5 @@
-// ClassQueue is an owner's side of one stream of calls: all its tasks of one resource shape and priority,
-// or its calls of one actor. Calls go into a ring in shared memory that leased workers claim from; what
+// ClassQueue is an owner's side of one stream of calls: all its tasks of one resource shape, place and
+// priority, or its calls of one actor. Calls go into a ring in shared memory that leased workers claim from; what
 // does not fit waits in a backlog. Guarded by EntryTable::mutex.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include "shm/queue.h"
 #include "types/failure.h"
 #include "types/resources.h"
+#include "types/strategy.h"
 #include "wire/dial.h"
 #include "wire/messages.h"
 
@@ -50,6 +51,7 @@ struct FarLane {
   std::int64_t heard_us = 0;         // when it last answered, or was first asked
   bool took_back = false;            // since then we have asked for what it has not begun
   bool bye = false;                  // wants no more calls
+  bool spent = false;                // was lent for one call, and has had it
   bool closed = false;               // its connection is read to the end
   bool over = false;                 // the daemon has said so
   Failure lost;                      // and why, if it did not end well …
@@ -74,6 +76,7 @@ struct Lane {
 
 struct ClassQueue {
   Resources need;
+  Strategy strategy;
   std::int32_t priority = 0;
   std::uint64_t offset = 0;  // of the ring in the arena; 0: not made yet
   shm::QueueOwner ring;
@@ -87,6 +90,7 @@ struct ClassQueue {
   std::uint32_t requests = 0;    // leases asked for and not granted
   std::uint32_t most_lanes = 1;  // more would find no CPU
   Failure refused;               // the daemon said it can never run these
+  std::int64_t refused_us = 0;   // when one more worker was last refused to those that serve it; 0: never
 
   // Displaced: a worker has it and its slot was used again.
   struct Away {

@@ -102,9 +102,13 @@ void Owner::Feed(Lane& lane) {
   FarLane& far = *lane.far;
   if (far.link == nullptr || far.bye || far.over || far.closed || !far.link->open()) return;
   if (far.link->outgoing() > kMostBytes || far.took_back) return;  // busy with something long: others shall have them
+  const bool one = lane.queue->strategy.spread;
+  if (one && far.spent) return;
   const std::uint32_t window =
-      far.call_us == 0 ? kFirst
-                       : static_cast<std::uint32_t>(std::clamp(kAheadUs / far.call_us, double{kFewest}, double{kMost}));
+      one ? 1
+      : far.call_us == 0
+          ? kFirst
+          : static_cast<std::uint32_t>(std::clamp(kAheadUs / far.call_us, double{kFewest}, double{kMost}));
   if (far.sent >= window) return;
   // By halves: while it has plenty to do, many calls in one message cost less than many messages.
   if (far.sent > window / 2) return;
@@ -118,6 +122,7 @@ void Owner::Feed(Lane& lane) {
     ++far.sent;
   }
   if (calls.empty()) return;
+  far.spent = one;
   if (idle) {
     far.heard_us = base::NowMicros();
     far.took_back = false;

@@ -195,7 +195,11 @@ void Owner::OnMessage(wire::Frame& frame) {
         ClassQueue& queue = *it->second->queue;
         --queue.requests;
         ReleaseLane(it->second);
-        if (queue.lanes.empty()) FailQueue(queue, message->failure);
+        if (!queue.lanes.empty()) {
+          queue.refused_us = base::NowMicros();
+        } else if (queue.requests == 0) {  // else wait for the other answer
+          FailQueue(queue, message->failure);
+        }
       }
       break;
     }
@@ -216,6 +220,13 @@ void Owner::OnMessage(wire::Frame& frame) {
       if (!message.ok()) return;
       const Lock lock(mutex_);
       OnActorState(*message);
+      break;
+    }
+    case Kind::kGroupChanged: {
+      Result<wire::GroupChanged> message = frame.As<wire::GroupChanged>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnGroupChanged(*message);
       break;
     }
     case Kind::kObjectReady: {

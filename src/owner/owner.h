@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct Caller {
   const Resources* need = nullptr;  // of the running task; nullptr in a driver
   std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
+  std::int64_t polls_since_us = 0;  // waits too short to sleep, since then; 0: none
 };
 Caller& ThisCaller();
 
@@ -122,8 +124,10 @@ class Owner {
   // ---- waiting (wait.cc) ----
   // Asks the daemon for those that other processes own.
   void Subscribe(std::span<Entry* const> entries);
-  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place.
-  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  // Until done() or the deadline (monotonic µs; < 0: none). In a worker, `mine` may be run in place, which takes as
+  // long as it takes: so if there is a deadline, only if the caller `comes_again` (one long wait, cut into slices).
+  bool WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                 bool comes_again = false);
   void Pump();
 
   // ---- failures (failures.cc) ----
@@ -141,6 +145,16 @@ class Owner {
   Result<ActorEntry*> FindActor(const std::string& name, const std::string& space);
   Status KillActor(ActorEntry* actor, bool restart);
   void Dispose(ActorEntry* actor);  // with the mutex held
+
+  // ---- placement groups and nodes (groups.cc) ----
+  Result<GroupFacts> CreateGroup(GroupFacts facts);
+  Status RemoveGroup(const Id& group);
+  Result<GroupFacts> FindGroup(const Id& group);
+  Result<GroupFacts> FindGroup(const std::string& name, const std::string& space);
+  Result<std::vector<GroupFacts>> ListGroups();
+  // True: it is ready. False: not within the time. kNotFound: it was removed.
+  Result<bool> AwaitGroup(const Id& group, std::int64_t timeout_us);
+  Result<std::vector<wire::NodeList::Node>> ListNodes();
 
   // ---- sharing (sharing.cc) ----
   // These refs and handles are about to leave in some bytes: the daemon must know them.
@@ -207,6 +221,7 @@ class Owner {
   bool PushToRing(ClassQueue& queue, Entry* entry);
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
+  [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
@@ -231,6 +246,8 @@ class Owner {
   void CallOrder(ActorEntry* actor);
   Status AttachActor(ActorEntry* actor);
   void OnActorState(const wire::ActorState& state);
+  void OnGroupChanged(const wire::GroupChanged& message);
+  void AskToSpread(ClassQueue& queue, std::uint64_t waiting);
   void FailActor(ActorEntry* actor);
   void ForgetActor(ActorEntry* actor);
   void Unref(Entry* entry);  // drops a count with the mutex held
@@ -273,7 +290,10 @@ class Owner {
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();
-  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine);
+  void Follow(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, std::int64_t wait_us);
+  void PassOnLead(bool* leads);  // with wait_mutex_ held
+  bool Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine, bool in_place);
+  static bool PolledForLong(std::int64_t now_us);
 
   Setup setup_;
   EntryTable& table_;
@@ -284,7 +304,7 @@ class Owner {
   shm::ChunkAllocator chunks_;
   TaskLog log_;
 
-  std::map<std::pair<Resources, std::int32_t>, std::unique_ptr<ClassQueue>> queues_;
+  std::map<std::tuple<Resources, std::int32_t, Strategy>, std::unique_ptr<ClassQueue>> queues_;
   std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
@@ -295,6 +315,11 @@ class Owner {
   std::uint64_t next_path_ = 0;
   std::unordered_map<Id, Entry*> by_id_;
   std::unordered_map<Id, ActorEntry*> actors_;
+  struct WatchedGroup {
+    std::atomic<GroupState> state{GroupState::kWaiting};  // read without the mutex; what follows is written before
+    std::string why;                                      // it was removed
+  };
+  std::unordered_map<Id, std::shared_ptr<WatchedGroup>> watched_groups_;
   struct HoldOrDrop {
     Id id;
     std::uint32_t drops = 0;       // 0: a hold
@@ -308,14 +333,19 @@ class Owner {
   std::uint64_t completed_ = 0;
   Failure lost_;  // the daemon is gone: why
 
-  // Waiting. One thread at a time (the leader) sleeps on the doorbell; the others on `changed_`.
+  // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
+  // each on their own, and are woken when what they wait for is there, or to lead.
+  struct Follower {
+    const std::function<bool()>& done;  // called by others, too, with wait_mutex_ held
+    std::condition_variable wake;
+  };
   std::mutex wait_mutex_;
-  std::condition_variable changed_;
   bool leader_ = false;
-  std::atomic<std::uint32_t> followers_{0};
-  std::atomic<std::uint64_t> pumped_{0};  // times somebody looked
-  shm::WakePace woke_;                    // of workers
-  std::atomic<bool> woke_here_{false};    // a worker was woken that last ran on this core
+  std::vector<Follower*> followers_;
+  std::atomic<std::uint32_t> following_{0};  // followers_.size(), for a look without the mutex
+  std::atomic<std::uint64_t> pumped_{0};     // times somebody looked
+  shm::WakePace woke_;                       // of workers
+  std::atomic<bool> woke_here_{false};       // a worker was woken that last ran on this core
 
   std::mutex far_mutex_;  // guards the next two while they are made
   std::shared_ptr<wire::Secrets> secrets_;

@@ -20,6 +20,8 @@ constexpr std::uint32_t kLookEvery = 16;
 constexpr std::int64_t kStallUs = 20;
 // … and for so long, the workers we have are stuck in long tasks.
 constexpr std::int64_t kStuckUs = 10000;
+// Until one more worker is asked for after the daemon could not start one.
+constexpr std::int64_t kRefusedUs = 100'000;
 
 std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> arguments) {
   std::uint64_t hash = header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module;
@@ -62,6 +64,17 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ',
                         options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
+  const Placement& placement = options.placement;
+  if (placement != Placement{}) {
+    key += Cat('\n', placement.node, '\n', placement.soft, placement.spread, placement.group, ' ', placement.bundle);
+    for (const std::vector<LabelRule>* rules : {&placement.labels, &placement.prefer}) {
+      key += '\n';
+      for (const LabelRule& rule : *rules) {
+        key += Cat('\n', static_cast<int>(rule.is), rule.key);
+        for (const std::string& value : rule.values) key += Cat('\r', value);
+      }
+    }
+  }
   const Lock lock(mutex_);
   // Never freed, because callers keep them past Shutdown; one per set of options, whichever the cluster.
   static auto* plans = new std::unordered_map<std::string, std::unique_ptr<Plan>>();
@@ -73,6 +86,9 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   plan->options = options;
   *status = ToResources(options.cpus, options.gpus, options.resources, &plan->need);
   if (!status->ok()) return nullptr;
+  Strategy strategy;
+  *status = ToStrategy(placement, &strategy);
+  if (!status->ok()) return nullptr;
   if (options.timeout.count() < 0) {
     *status = Status(Code::kInvalid, "a task's timeout cannot be negative");
     return nullptr;
@@ -81,11 +97,12 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
     *status = Status(Code::kInvalid, Cat("a task's name of ", options.name.size(), " bytes is too long: 4096 at most"));
     return nullptr;
   }
-  std::unique_ptr<ClassQueue>& queue = queues_[{plan->need, options.priority}];
+  std::unique_ptr<ClassQueue>& queue = queues_[{plan->need, options.priority, strategy}];
   if (queue == nullptr) {
     queue = std::make_unique<ClassQueue>();
     queue->need = plan->need;
     queue->priority = options.priority;
+    queue->strategy = strategy;
     const Resources& total = setup_.welcome.total;
     const bool alone = setup_.welcome.number == 0;  // else another node may have what this one lacks
     if (alone && !total.Covers(plan->need)) {
@@ -377,6 +394,7 @@ void Owner::AskForWorkers(ClassQueue& queue) {
   if (queue.far_lanes > 0) FeedAll(queue);
   const std::uint64_t waiting = queue.ring.backlog() + queue.backlog.size();
   if (waiting == 0) return;
+  if (queue.strategy.spread) return AskToSpread(queue, waiting);
   const auto lanes = static_cast<std::uint32_t>(queue.lanes.size());
   if (lanes == 0) {
     if (queue.requests == 0) RequestLease(queue, false);
@@ -396,9 +414,37 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     Wake(*asleep);
     return;
   }
-  if (queue.requests == 0 && lanes < queue.most_lanes) RequestLease(queue, false);
+  if (lanes < queue.most_lanes && MayAsk(queue)) RequestLease(queue, false);
   // All are at it, and for a while: each look costs a cache line that they write.
   if (waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
+}
+
+// A queue that is served can do without one more worker, if there is none to be had just now.
+bool Owner::MayAsk(const ClassQueue& queue) {
+  if (queue.requests > 0) return false;
+  return queue.lanes.empty() || queue.refused_us == 0 || base::NowMicros() - queue.refused_us >= kRefusedUs;
+}
+
+// A lease for each: it ends with its task, and the head gives the next one elsewhere.
+void Owner::AskToSpread(ClassQueue& queue, std::uint64_t waiting) {
+  std::uint64_t coming = queue.requests;
+  for (Lane* lane : queue.lanes) {
+    if (lane->far != nullptr) {
+      if (!lane->far->spent && !lane->far->bye && !lane->far->over) ++coming;
+      continue;
+    }
+    bool claimed = false;
+    queue.ring.ForClaimed(lane->index, [&](std::uint64_t, std::uint64_t) { claimed = true; });
+    if (claimed) continue;
+    Wake(*lane);
+    ++coming;
+  }
+  while (coming < std::min<std::uint64_t>(waiting, queue.most_lanes)) {
+    const std::uint32_t before = queue.requests;
+    RequestLease(queue, false);
+    if (queue.requests == before) return;
+    ++coming;
+  }
 }
 
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {
@@ -414,6 +460,7 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   wire::LeaseRequest message;
   message.request = lane->request;
   message.need = queue.need;
+  message.strategy = queue.strategy;
   message.priority = queue.priority;
   message.queue = queue.offset;
   message.lane = lane->offset;
@@ -495,7 +542,7 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
   }
   const bool stalled = !queue.lanes.empty() && now_us - queue.head_since_us >= kStuckUs;
   if (queue.requests == 0) {
-    RequestLease(queue, stalled);
+    if (MayAsk(queue)) RequestLease(queue, stalled);
   } else if (stalled && !queue.asked_stalled) {
     CancelRequests(queue);  // the new one says how things are; the old one comes back as LeaseEnded
     RequestLease(queue, true);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <utility>
 
 #include "base/clock.h"
 #include "owner/owner.h"
@@ -13,6 +15,12 @@ namespace {
 
 // As long as two futex wakes take: by then sleeping would have been as quick.
 constexpr std::int64_t kSpinUs = 80;
+// A task that waits with timeouts holds up its own children for so long at most.
+constexpr std::int64_t kHoldUpUs = 10'000;
+// Who is rung so often so soon after it has gone to sleep, and not for its own sake, had better not be rung: it naps.
+constexpr int kInVain = 4;
+constexpr std::int64_t kSoonUs = 50;
+constexpr std::int64_t kNapUs = 50;
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -145,19 +153,45 @@ void Owner::Pump() {
   if (any) NotifyWaiters();
 }
 
+// Wakes only those who need not sleep again: being woken in vain costs more than many tasks.
 void Owner::NotifyWaiters() {
-  if (followers_.load(std::memory_order_seq_cst) == 0) return;
+  if (following_.load(std::memory_order_seq_cst) == 0) return;
   const std::lock_guard lock(wait_mutex_);
-  changed_.notify_all();
+  for (Follower* follower : followers_) {
+    if (follower->done()) follower->wake.notify_one();
+  }
 }
 
-bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+void Owner::Follow(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, std::int64_t wait_us) {
+  Follower self{done, {}};
+  followers_.push_back(&self);
+  following_.store(static_cast<std::uint32_t>(followers_.size()), std::memory_order_seq_cst);
+  // Entries become ready under the mutex, and then NotifyWaiters looks for followers. Having been inside since we
+  // counted ourselves, we see what was made ready before; whoever makes it later sees us. Without it, a
+  // processor may look for followers before others can see the entry ready (x86 does not, for the unlocking).
+  {
+    const Lock seen(mutex_);
+  }
+  if (!done()) self.wake.wait_for(lock, std::chrono::microseconds(wait_us));
+  std::erase(followers_, &self);
+  following_.store(static_cast<std::uint32_t>(followers_.size()), std::memory_order_seq_cst);
+}
+
+// Whoever leaves. Also one who did not lead: it may have been chosen to, and not have known when it left.
+void Owner::PassOnLead(bool* leads) {
+  if (std::exchange(*leads, false)) leader_ = false;
+  if (!leader_ && !followers_.empty()) followers_.front()->wake.notify_one();
+}
+
+bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                      bool comes_again) {
+  const bool in_place = setup_.runner != nullptr && (deadline_us < 0 || comes_again);
   const auto late = [&](std::int64_t now) { return deadline_us >= 0 && now >= deadline_us; };
   if (done()) return true;
   Pump();
   for (;;) {
     if (done()) return true;
-    if (setup_.runner == nullptr || !RunInPlace(mine)) break;
+    if (!in_place || !RunInPlace(mine)) break;
   }
   std::int64_t now = base::NowMicros();
   // Spinning on the core on which the worker shall wake up would keep it from doing so.
@@ -187,11 +221,21 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
     pumped_.fetch_add(1, std::memory_order_relaxed);
     if (ready) return true;
   }
-  if (late(now)) return done();
-  return Sleep(done, deadline_us, mine);
+  if (late(now) && !PolledForLong(now)) return done();
+  return Sleep(done, deadline_us, mine, in_place);
 }
 
-bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine) {
+// A task that asks again and again, with hardly any time to wait, never sleeps, and on a full node what it waits for
+// never gets a CPU. So now and then it gives up its own, and goes on at once with what is left.
+bool Owner::PolledForLong(std::int64_t now_us) {
+  Caller& caller = ThisCaller();
+  if (!caller.can_block) return false;
+  if (caller.polls_since_us == 0) caller.polls_since_us = now_us;
+  return now_us - caller.polls_since_us >= kHoldUpUs;
+}
+
+bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
+                  bool in_place) {
   {
     const Lock lock(mutex_);
     const std::int64_t now = base::NowMicros();
@@ -199,6 +243,12 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
   }
   Caller& caller = ThisCaller();
   const bool blocks = caller.can_block;
+  caller.polls_since_us = 0;
+  // One of an actor's many threads cannot give up the actor's CPUs. If its child can have no others, it is run here
+  // after a while, timeout or not: late is better than never.
+  const bool stuck =
+      setup_.runner != nullptr && !in_place && !blocks && caller.need != nullptr && !caller.need->empty();
+  std::int64_t patience_us = base::NowMicros() + kHoldUpUs;
   const std::uint32_t state = bell_->state.load(std::memory_order_relaxed);
   if (blocks) {
     wire::Blocked message;
@@ -207,44 +257,50 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
     bell_->state.store(shm::Doorbell::kWaiting, std::memory_order_relaxed);
   }
   bool finished = false;
+  bool leads = false;
+  int in_vain = 0;  // woken in a row, soon and for the answers of others
   std::unique_lock lock(wait_mutex_);
   while (!(finished = done())) {
     const std::int64_t now = base::NowMicros();
     if (deadline_us >= 0 && now >= deadline_us) break;
-    if (leader_) {
-      followers_.fetch_add(1, std::memory_order_seq_cst);
-      // Entries become ready under the mutex, and then NotifyWaiters looks for followers. Having been inside since we
-      // counted ourselves, we see what was made ready before; whoever makes it later sees us. Without it, a
-      // processor may look for followers before others can see the entry ready (x86 does not, for the unlocking).
-      {
-        const Lock seen(mutex_);
-      }
-      if (!done()) {
-        const std::int64_t look = 10 * setup_.pace.look_us;
-        const std::int64_t wait = deadline_us < 0 ? look : std::min(deadline_us - now, look);
-        changed_.wait_for(lock, std::chrono::microseconds(wait));
-      }
-      followers_.fetch_sub(1, std::memory_order_seq_cst);
+    if (stuck && now >= patience_us) {
+      patience_us = now + 10 * kHoldUpUs;
+      PassOnLead(&leads);
+      lock.unlock();
+      const bool ran = RunInPlace(mine);
+      lock.lock();
+      if (ran) continue;
+    }
+    const bool follows = leader_ && !leads;
+    std::int64_t wait = (follows ? 10 : 1) * setup_.pace.look_us;
+    if (deadline_us >= 0) wait = std::min(wait, deadline_us - now);
+    if (stuck) wait = std::min(wait, patience_us - now);
+    if (follows) {
+      Follow(lock, done, wait);
       continue;
     }
-    leader_ = true;
+    leader_ = leads = true;
     lock.unlock();
+    if (in_vain >= kInVain) {
+      // Nobody rings meanwhile, which spares the workers a system call for each answer.
+      const timespec nap{0, kNapUs * 1000};
+      nanosleep(&nap, nullptr);
+    }
     const std::uint32_t ticket = bell_->PrepareSleep();
     Pump();
-    const bool in_place = !mine.empty() && setup_.runner != nullptr && !blocks;
-    if (!done() && !(in_place && RunInPlace(mine))) {
-      const std::int64_t look = setup_.pace.look_us;
-      bell_->Sleep(ticket, deadline_us < 0 ? look : std::min(deadline_us - now, look));
+    if (!done() && !(in_place && !blocks && RunInPlace(mine))) {
+      bell_->Sleep(ticket, wait);
       Pump();
+      in_vain = base::NowMicros() - now < kSoonUs + (in_vain >= kInVain ? 4 * kNapUs : 0) ? in_vain + 1 : 0;
     }
     lock.lock();
-    leader_ = false;
-    changed_.notify_all();
   }
+  PassOnLead(&leads);
   lock.unlock();
   if (blocks) {
     wire::Unblock message;
     message.lease = caller.lease;
+    message.late = !finished;
     static_cast<void>(link().Call<wire::Done>(message));
     bell_->state.store(state, std::memory_order_relaxed);
   }
@@ -265,6 +321,7 @@ bool Owner::RunInPlace(std::span<Entry* const> mine) {
       const Lock lock(mutex_);
       if (entry->origin != Origin::kTask || entry->session != session_ || entry->done()) continue;
       if (entry->queue == nullptr || entry->queue->actor != nullptr || !(entry->queue->need == *caller.need)) continue;
+      if (!entry->queue->strategy.empty()) continue;  // it says where it runs
       if (!TakeBack(entry)) continue;
       spec = entry->spec;
       std::memcpy(&bytes, log_.at(spec), 4);

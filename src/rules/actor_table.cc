@@ -111,6 +111,15 @@ void ActorTable::WorkerDied(const Id& actor, const Failure& cause, ActorActions*
   actions->push_back(RequestLease{actor});
 }
 
+void ActorTable::NeverBegan(const Id& actor, ActorActions* actions) {
+  Actor* found = Living(actor);
+  if (found == nullptr || !found->placed || found->phase == ActorPhase::kAlive) return;
+  found->placed = false;
+  found->killed = false;
+  found->waits = true;
+  actions->push_back(RequestLease{actor});
+}
+
 void ActorTable::Kill(const Id& actor, bool restart, ActorActions* actions) {
   Actor* found = Living(actor);
   if (found == nullptr) return;

@@ -93,6 +93,9 @@ class ActorTable {
   // Its process is gone, or could not be started after Placed. `cause` says how ("signal 11 (SIGSEGV) …"). Restarts if
   // any are left.
   void WorkerDied(const Id& actor, const Failure& cause, ActorActions* actions);
+  // Its process is gone, and the constructor had not begun: as if it had never been placed, this costs no restart.
+  // Nothing happens to one that is alive. To be called a few times in a row at most.
+  void NeverBegan(const Id& actor, ActorActions* actions);
   // `restart`: its process only; nothing happens to one that has none. Otherwise dead for good, at once.
   void Kill(const Id& actor, bool restart, ActorActions* actions);
   // References says nobody holds it. A detached one lives on; others end after what they run. Forgets a dead one.

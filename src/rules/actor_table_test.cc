@@ -57,6 +57,27 @@ struct Desk {
   ActorActions actions;
 };
 
+TEST(ActorTable, AnActorWhoseConstructorNeverBeganIsPlacedAgainAtNoCost) {
+  Desk desk;
+  const Id id = desk.Make(1, Counter());
+  EXPECT_TRUE(desk.table.Placed(id));
+  EXPECT_EQ(desk.Said(), "request");
+  desk.table.NeverBegan(id, &desk.actions);
+  EXPECT_EQ(desk.Said(), "request");
+  EXPECT_EQ(desk.table.Get(id)->epoch, 0U);
+  desk.table.NeverBegan(id, &desk.actions);
+  EXPECT_EQ(desk.Said(), "") << "it waits already";
+  EXPECT_TRUE(desk.table.Placed(id));
+  desk.table.Ready(id, &desk.actions);
+  EXPECT_EQ(desk.Said(), "alive");
+  desk.table.NeverBegan(id, &desk.actions);
+  EXPECT_EQ(desk.Said(), "") << "it has begun";
+  desk.table.Kill(id, false, &desk.actions);
+  EXPECT_EQ(desk.Said(), "kill dead");
+  desk.table.NeverBegan(id, &desk.actions);
+  EXPECT_EQ(desk.Said(), "");
+}
+
 TEST(ActorTable, AnActorIsPlacedBuiltAndAlive) {
   Desk desk;
   const Id id = desk.Make(1, Counter());

@@ -2,13 +2,10 @@
 // by which run times and bandwidths are estimated. Plain values, no state of their own.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
 
 #include "manta/fields.h"
+#include "types/strategy.h"
 
 namespace manta::rules {
 
@@ -20,26 +17,9 @@ inline constexpr NodeId kNoNode = 0;
 // A function together with what it needs: the unit whose run time is averaged. Made by whoever submits (a hash).
 using ClassId = std::uint64_t;
 
-using Labels = std::map<std::string, std::string>;
-
-// "zone in {a, b}"; with `not_in`, "zone not in {a, b}", which a node without the label fulfils.
-struct LabelRule {
-  std::string key;
-  std::vector<std::string> values;
-  bool not_in = false;
-
-  friend auto operator<=>(const LabelRule&, const LabelRule&) = default;
-  MANTA_FIELDS(key, values, not_in)
-};
-
-[[nodiscard]] inline bool Matches(const Labels& labels, const std::vector<LabelRule>& wanted) {
-  return std::all_of(wanted.begin(), wanted.end(), [&](const LabelRule& rule) {
-    const auto it = labels.find(rule.key);
-    const bool in =
-        it != labels.end() && std::find(rule.values.begin(), rule.values.end(), it->second) != rule.values.end();
-    return in != rule.not_in;
-  });
-}
+using manta::LabelRule;
+using manta::Labels;
+using manta::Matches;
 
 // Weighs the newest sample by `kWeight`, so that what is known follows a change within about ten samples. The first
 // sample counts whole: a guess would otherwise live on for ten more.

@@ -113,7 +113,21 @@ void GlobalScheduler::Bounced(std::uint64_t ticket, const Heartbeat& load) {
 
 // ---- the decision ----
 
+std::optional<std::vector<Placement>> GlobalScheduler::PlacePreferred(const PlaceRequest& request,
+                                                                      std::int64_t now_us) {
+  if (request.prefer.empty()) return std::nullopt;
+  PlaceRequest narrow = request;
+  narrow.labels.insert(narrow.labels.end(), narrow.prefer.begin(), narrow.prefer.end());
+  narrow.prefer.clear();
+  Result<std::vector<Placement>> placed = Place(narrow, now_us);
+  if (!placed.ok()) return std::nullopt;
+  if (std::none_of(placed->begin(), placed->end(), [](const Placement& one) { return one.final; })) return *placed;
+  for (const Placement& one : *placed) Close(one.ticket);
+  return std::nullopt;
+}
+
 Result<std::vector<Placement>> GlobalScheduler::Place(const PlaceRequest& request, std::int64_t now_us) {
+  if (std::optional<std::vector<Placement>> preferred = PlacePreferred(request, now_us)) return std::move(*preferred);
   Expire(now_us);
   ++counts_.requests;
   std::vector<Placement> placements;
@@ -132,7 +146,7 @@ Result<std::vector<Placement>> GlobalScheduler::Place(const PlaceRequest& reques
   bool final = request.bounces >= kMostBounces;
 
   std::vector<Candidate> candidates;
-  if (request.affinity != kNoNode) {
+  if (request.affinity != kNoNode || !request.node.empty()) {
     const auto it = by_id_.find(request.affinity);
     const bool able = it != by_id_.end() && Able(shape.able, it->second);
     if (able && (!request.soft_affinity || !Contains(excluded, it->second))) {
@@ -423,26 +437,41 @@ Status GlobalScheduler::Infeasible(const PlaceRequest& request) const {
   std::size_t draining = 0;
   std::size_t labelled = 0;
   Resources most;
+  std::set<std::string> labels;
   for (const auto& [id, place] : by_id_) {
     const Node& node = nodes_[place];
     if (node.draining) {
       ++draining;
       continue;
     }
+    for (const auto& [key, value] : node.labels) labels.insert(Cat(key, "=", value));
     if (!Matches(node.labels, request.labels)) continue;
     ++labelled;
     for (const auto& [name, amount] : node.total.amounts()) most.Set(name, std::max(most.Get(name), amount));
   }
+  const bool one_node = !request.node.empty() || request.affinity != kNoNode;
+  const std::string node = request.node.empty() ? Cat(request.affinity) : request.node;
   std::string text = Cat("no node can hold a task that asks for ", ToString(request.need));
-  if (!request.labels.empty()) text += Cat(" and ", request.labels.size(), " label rule(s)");
-  if (request.affinity != kNoNode) text += Cat(" on node ", request.affinity, " only");
+  for (std::size_t i = 0; i < request.labels.size(); ++i) {
+    text += Cat(i == 0 ? " where " : " and ", ToString(request.labels[i]));
+  }
+  if (one_node) text += Cat(" on node ", node, " only");
   text += Cat(": ", by_id_.size(), " nodes live");
   if (draining > 0) text += Cat(", ", draining, " of them drain");
-  if (!request.labels.empty()) text += Cat(", ", labelled, " match the labels");
-  if (request.affinity != kNoNode) {
+  if (!request.labels.empty()) {
+    text += Cat(", ", labelled, " match the labels (there are ");
+    constexpr std::size_t kShown = 8;
+    std::size_t shown = 0;
+    for (const std::string& label : labels) {
+      if (shown < kShown) text += Cat(shown == 0 ? "" : ", ", label);
+      ++shown;
+    }
+    text += shown == 0 ? "none)" : shown > kShown ? Cat(" and ", shown - kShown, " more)") : ")";
+  }
+  if (one_node) {
     const auto it = by_id_.find(request.affinity);
-    text += it == by_id_.end() ? Cat("; node ", request.affinity, " is not among them")
-                               : Cat("; node ", request.affinity, " has ", ToString(nodes_[it->second].total));
+    text += it == by_id_.end() ? Cat("; node ", node, " is not among them")
+                               : Cat("; node ", node, " has ", ToString(nodes_[it->second].total));
   } else {
     text += Cat("; the most that one has is ", ToString(most));
   }

@@ -58,8 +58,9 @@ struct Heartbeat {
   Labels labels;
   bool draining = false;
   std::vector<std::uint64_t> arrived;  // tickets of all schedulers that came since the last one, taken
+  Resources reservable;                // what bundles of placement groups could get (rules/placement_groups.h)
 
-  MANTA_FIELDS(node, incarnation, sequence, total, available, backlog, classes, labels, draining, arrived)
+  MANTA_FIELDS(node, incarnation, sequence, total, available, backlog, classes, labels, draining, arrived, reservable)
 };
 
 enum class Spread : std::uint8_t { kNo, kYes };
@@ -79,13 +80,16 @@ struct PlaceRequest {
   NodeId from = kNoNode;  // who asks; it may be the answer, too
   std::vector<TaskInput> inputs;
   std::vector<LabelRule> labels;
+  std::vector<LabelRule> prefer;  // as well, while a node for which they hold would take it without a long wait
   NodeId affinity = kNoNode;
+  std::string node;            // affinity by name or number; whoever knows the names fills in the above
   bool soft_affinity = false;  // another node will do when that one is gone or cannot hold it
   Spread spread = Spread::kNo;
   std::vector<NodeId> refused;  // who bounced it
   std::uint32_t bounces = 0;
 
-  MANTA_FIELDS(function, need, count, from, inputs, labels, affinity, soft_affinity, spread, refused, bounces)
+  MANTA_FIELDS(function, need, count, from, inputs, labels, prefer, affinity, node, soft_affinity, spread, refused,
+               bounces)
 };
 
 struct Placement {
@@ -210,6 +214,8 @@ class GlobalScheduler {
   void DropTickets(std::uint32_t place);
   void Expire(std::int64_t now_us);
   [[nodiscard]] Status Infeasible(const PlaceRequest& request) const;
+  // Nothing: nobody is preferred, or those who are have no room.
+  [[nodiscard]] std::optional<std::vector<Placement>> PlacePreferred(const PlaceRequest& request, std::int64_t now_us);
   std::uint64_t Random();
 
   const Options options_;

@@ -182,10 +182,37 @@ TEST(GlobalScheduler, LabelsChoose) {
   beat.labels = {{"zone", "b"}};
   ASSERT_TRUE(cluster.scheduler.Heard(beat));
   PlaceRequest request = cluster.Want(3);
-  request.labels = {{"zone", {"a", "b"}, false}};
+  request.labels = {LabelRule::In("zone", {"a", "b"})};
   EXPECT_EQ(cluster.Place(request), (std::map<NodeId, std::int64_t>{{2, 3}}));
-  request.labels = {{"zone", {"b"}, true}};
+  request.labels = {LabelRule::NotIn("zone", {"b"})};
   EXPECT_FALSE(cluster.Place(request).contains(2));
+  request.labels = {LabelRule::Exists("zone")};
+  EXPECT_EQ(cluster.Place(request), (std::map<NodeId, std::int64_t>{{2, 3}}));
+  request.labels = {LabelRule::Absent("zone")};
+  EXPECT_FALSE(cluster.Place(request).contains(2));
+  request.labels = {LabelRule::Equals("zone", "moon")};
+  const auto none = cluster.scheduler.Place(request, 0);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), Code::kInfeasible);
+  EXPECT_NE(none.status().message().find("zone=moon"), std::string::npos) << none.status().message();
+  EXPECT_NE(none.status().message().find("zone=b"), std::string::npos) << none.status().message();
+}
+
+TEST(GlobalScheduler, PreferredLabelsChooseUntilThoseNodesRefuse) {
+  Cluster cluster(3);
+  Heartbeat beat = cluster.Make(2, Cpus(4), Cpus(4));
+  beat.labels = {{"zone", "b"}};
+  ASSERT_TRUE(cluster.scheduler.Heard(beat));
+  PlaceRequest request = cluster.Want();
+  request.prefer = {LabelRule::Equals("zone", "b")};
+  EXPECT_EQ(cluster.PlaceOne(request), 2U);
+  request.refused = {2};
+  request.bounces = 1;
+  EXPECT_NE(cluster.PlaceOne(request), 2U);
+  request.refused.clear();
+  request.bounces = 0;
+  request.prefer = {LabelRule::Equals("zone", "moon")};
+  EXPECT_NE(cluster.PlaceOne(request), 0U);
 }
 
 TEST(GlobalScheduler, HardAffinityIsThatNodeOrNone) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "types/strategy.h"
 #include "types/text.h"
 
 namespace manta::rules {
@@ -12,10 +13,15 @@ namespace {
 const std::string kCpu = "CPU";
 const std::string kGpu = "GPU";
 
+// The node's own, or a bundle's.
+bool Is(const std::string& name, const std::string& base) {
+  return name.starts_with(base) && (name.size() == base.size() || name[base.size()] == kBundleMark);
+}
+
 Resources Only(const Resources& resources, bool gpus) {
   Resources out;
   for (const auto& [name, amount] : resources.amounts()) {
-    if ((name == kGpu) == gpus) out.Set(name, amount);
+    if (Is(name, kGpu) == gpus) out.Set(name, amount);
   }
   return out;
 }
@@ -25,8 +31,20 @@ Resources Only(const Resources& resources, bool gpus) {
 // ---- Pool ----
 
 std::optional<std::vector<std::uint32_t>> LeaseQueue::Pool::PickGpus(const Resources& need) const {
-  const std::int64_t amount = need.Get(kGpu);
   std::vector<std::uint32_t> picked;
+  std::int64_t amount = 0;
+  // Of a device that is counted under several names (a bundle's and its group's) the least counts.
+  std::vector<std::int64_t> gpus;
+  for (const auto& [name, asked] : need.amounts()) {
+    if (!Is(name, kGpu)) continue;
+    const auto it = devices.find(name);
+    if (it == devices.end()) return std::nullopt;
+    const std::vector<std::int64_t>& here = it->second;  // a bundle's ends with its last device
+    if (amount == 0) gpus = here;
+    if (gpus.size() > here.size()) gpus.resize(here.size());
+    for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i] = std::min(gpus[i], here[i]);
+    amount = asked;
+  }
   if (amount == 0) return picked;
   if (amount >= kUnit) {
     const auto count = static_cast<std::size_t>(amount / kUnit);
@@ -50,7 +68,7 @@ bool LeaseQueue::Pool::Fits(const Resources& need) const { return amounts.Covers
 std::vector<std::string> LeaseQueue::Pool::Lacks(const Resources& need) const {
   std::vector<std::string> lacks;
   for (const auto& [name, amount] : need.amounts()) {
-    if (name == kGpu ? !PickGpus(need).has_value() : amount > amounts.Get(name)) lacks.push_back(name);
+    if (Is(name, kGpu) ? !PickGpus(need).has_value() : amount > amounts.Get(name)) lacks.push_back(name);
   }
   return lacks;
 }
@@ -59,28 +77,36 @@ void LeaseQueue::Pool::TakeFitting(const Resources& need) { Take(need, *PickGpus
 
 void LeaseQueue::Pool::HoldBack(const Resources& need) {
   const std::vector<std::string> lacks = Lacks(need);
-  const bool lacks_more_than_cpus = lacks.size() > 1 || lacks.front() != kCpu;
+  const bool lacks_more_than_cpus =
+      std::any_of(lacks.begin(), lacks.end(), [](const std::string& name) { return !Is(name, kCpu); });
   Resources keep;
   for (const auto& [name, amount] : need.amounts()) {
     if (std::find(lacks.begin(), lacks.end(), name) != lacks.end()) {
-      if (name == kGpu) std::fill(gpus.begin(), gpus.end(), 0);
+      if (Is(name, kGpu)) devices[name].assign(devices[name].size(), 0);
       amounts.Set(name, 0);
-    } else if (name != kCpu || !lacks_more_than_cpus) {
+    } else if (!Is(name, kCpu) || !lacks_more_than_cpus) {
       keep.Set(name, amount);
     }
   }
   TakeFitting(keep);
 }
 
-void LeaseQueue::Pool::Change(const Resources& held, const std::vector<std::uint32_t>& devices, int sign) {
+void LeaseQueue::Pool::Change(const Resources& held, const std::vector<std::uint32_t>& gpus, int sign) {
   if (sign > 0) {
     amounts.Add(held);
   } else {
     amounts.Subtract(held);
   }
-  if (devices.empty()) return;
-  const std::int64_t share = held.Get(kGpu) / static_cast<std::int64_t>(devices.size());
-  for (const std::uint32_t device : devices) gpus[device] += sign * share;
+  if (gpus.empty()) return;
+  for (const auto& [name, amount] : held.amounts()) {
+    if (!Is(name, kGpu)) continue;
+    const std::int64_t share = amount / static_cast<std::int64_t>(gpus.size());
+    std::vector<std::int64_t>& of = devices[name];
+    for (const std::uint32_t gpu : gpus) {
+      if (gpu >= of.size()) of.resize(gpu + 1);
+      of[gpu] += sign * share;
+    }
+  }
 }
 
 // ---- events ----
@@ -88,8 +114,29 @@ void LeaseQueue::Pool::Change(const Resources& held, const std::vector<std::uint
 LeaseQueue::LeaseQueue(std::string node, Resources total) : node_(std::move(node)), total_(std::move(total)) {
   const std::int64_t gpus = total_.Get(kGpu) / kUnit;
   total_.Set(kGpu, gpus * kUnit);
-  free_ = Pool{total_, std::vector<std::int64_t>(static_cast<std::size_t>(gpus), kUnit)};
+  free_.amounts = total_;
+  if (gpus > 0) free_.devices[kGpu] = std::vector<std::int64_t>(static_cast<std::size_t>(gpus), kUnit);
   loose_ = free_;
+  all_ = total_;
+}
+
+void LeaseQueue::AddPool(const Resources& pool, const std::vector<std::uint32_t>& gpus) {
+  all_.Add(pool);
+  free_.Give(pool, gpus);
+  loose_.Give(pool, gpus);
+}
+
+bool LeaseQueue::RemovePool(const Resources& pool, const std::vector<std::uint32_t>& gpus) {
+  if (!free_.amounts.Covers(pool)) return false;
+  all_.Subtract(pool);
+  free_.Take(pool, gpus);
+  loose_.Take(pool, gpus);
+  for (const auto& [name, amount] : pool.amounts()) {
+    if (all_.Get(name) != 0 || !Is(name, kGpu)) continue;
+    free_.devices.erase(name);
+    loose_.devices.erase(name);
+  }
+  return true;
 }
 
 Status LeaseQueue::Check(const Resources& need, const std::string& who) const {
@@ -98,12 +145,13 @@ Status LeaseQueue::Check(const Resources& need, const std::string& who) const {
       return {Code::kInvalid, Cat(who, " asks for ", ToString(need), "; amounts must not be negative")};
     }
   }
-  const std::int64_t gpus = need.Get(kGpu);
-  if (gpus > kUnit && gpus % kUnit != 0) {
+  const auto gpus = std::find_if(need.amounts().begin(), need.amounts().end(),
+                                 [](const auto& entry) { return Is(entry.first, kGpu); });
+  if (gpus != need.amounts().end() && gpus->second > kUnit && gpus->second % kUnit != 0) {
     return {Code::kInvalid, Cat(who, " asks for ", ToString(need),
                                 "; more than one GPU must be a whole number, a fraction is a share of one device")};
   }
-  if (!total_.Covers(need)) {
+  if (!all_.Covers(need)) {
     return {Code::kInfeasible, Cat(who, " asks for ", ToString(need), ", node ", node_, " has ", ToString(total_),
                                    " in all; ask for less or start Manta with more (Config::cpus, Config::resources)")};
   }
@@ -177,15 +225,16 @@ bool LeaseQueue::Block(std::uint64_t lease, std::int64_t now_us, LeaseActions* a
   return true;
 }
 
-bool LeaseQueue::Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions) {
+bool LeaseQueue::Unblock(std::uint64_t lease, bool late, std::int64_t now_us, LeaseActions* actions) {
   const auto it = leases_.find(lease);
   if (it == leases_.end()) return false;
   if (!it->second.blocked) {
     actions->emplace_back(Resume{lease});
-  } else if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
-    resuming_.push_back(lease);
-    Settle(now_us, actions);
+    return true;
   }
+  it->second.late |= late;
+  if (std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) resuming_.push_back(lease);
+  Settle(now_us, actions);
   return true;
 }
 
@@ -288,12 +337,12 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     Lease& lease = leases_.at(number);
     Resources back = Only(lease.want.need, /*gpus=*/false);
     if (!available->Fits(back)) {
-      if (loose_.Fits(back)) {
+      if (!lease.late && loose_.Fits(back)) {
         available->HoldBack(back);
         still.push_back(number);
         continue;
       }
-      // Actors have it, for as long as they like: see the top of the header.
+      // Actors have it, for as long as they like, or its time is up: see the top of the header.
       const Resources asked = back;
       for (const auto& [name, amount] : asked.amounts()) {
         back.Set(name, std::min(amount, available->amounts.Get(name)));
@@ -302,6 +351,7 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     available->Take(back, {});
     Detach(lease);
     lease.blocked = false;
+    lease.late = false;
     lease.held.Add(back);
     Attach(lease);
     actions->emplace_back(Resume{number});
@@ -362,7 +412,7 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   for (const auto& [name, line] : lines_) {
     entries.emplace(-std::int64_t{line.want.priority}, HelpedBy(line.want), line.requests.begin()->first, &line);
   }
-  while (!entries.empty() && contested.size() < total_.amounts().size()) {
+  while (!entries.empty() && contested.size() < all_.amounts().size()) {
     auto [rank, running, arrival, line] = entries.extract(entries.begin()).value();
     if (!cover(Needy{line->want.need, &line->want, false})) continue;  // nor will those behind it
     if (!line->want.actor) {
@@ -453,7 +503,7 @@ bool LeaseQueue::MayTake(const Needy& needy, const Lease& lease, bool idle, std:
 
 Resources LeaseQueue::in_use() const {
   Resources out = total_;
-  out.Subtract(free_.amounts);
+  out.Subtract(Plain(free_.amounts));
   return out;
 }
 

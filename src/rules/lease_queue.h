@@ -3,7 +3,7 @@
 // calls it, tells it the time, and carries out the actions that each event appends.
 //
 // Invariants, after every call:
-//   (1) free + what the leases hold == total, per resource and per GPU; nothing is ever negative.
+//   (1) free + what the leases hold == total and pools, per resource and per GPU; nothing is ever negative.
 //   (2) a request is waiting, granted or gone; never two of these.
 //   (3) a lease is revoked at most once, and stays accounted until Return or Lost.
 //   (4) nobody waits who could be served with what is free and not held back for those before it.
@@ -25,8 +25,9 @@
 //
 // Blocked leases keep their GPUs (memory is on the device) and give back all else. A task that wakes up when actors
 // have taken so much that its need cannot come back as long as they live resumes with what is free, perhaps
-// nothing: it may be the one who would end the actor, and to wait would be a deadlock. This is the only way for a task
-// to run with less than it asked for; the sums stay exact.
+// nothing: it may be the one who would end the actor, and to wait would be a deadlock. So does one whose time is up
+// (Get with a timeout): it may be about to cancel the very task that has its CPU. These are the only ways for a task to
+// run with less than it asked for; the sums stay exact.
 #pragma once
 
 #include <compare>
@@ -94,7 +95,8 @@ class LeaseQueue {
     std::int64_t granted_us = 0;
     bool blocked = false;  // sleeps in Get, or waits to resume
     bool revoked = false;
-    Resources held;  // accounted to it now; less than want.need while blocked
+    bool late = false;  // wants to resume now, with what there is
+    Resources held;     // accounted to it now; less than want.need while blocked
     std::vector<std::uint32_t> gpus;
   };
 
@@ -104,6 +106,14 @@ class LeaseQueue {
   // kInfeasible if the node can never grant it, kInvalid if it makes no sense (a negative amount, 1.5 GPUs).
   // `who` begins the message: "task", "actor Counter".
   [[nodiscard]] Status Check(const Resources& need, const std::string& who = "task") const;
+
+  // ---- bundles of placement groups ----
+
+  // What somebody set aside (by a request of the node's own, as for an actor) is shared out again under other names
+  // (BundlePool), to those who know them. `gpus`: the devices that the request was granted.
+  void AddPool(const Resources& pool, const std::vector<std::uint32_t>& gpus);
+  // False, and nothing happens, while somebody holds some of it. Nobody may wait for it.
+  bool RemovePool(const Resources& pool, const std::vector<std::uint32_t>& gpus);
 
   // ---- events; each appends what is to be done now ----
 
@@ -118,8 +128,9 @@ class LeaseQueue {
   void OwnerDied(ProcessId owner, std::int64_t now_us, LeaseActions* actions);
   // Gives back all but GPUs. Again while blocked: nothing happens.
   bool Block(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
-  // Wants it back; Resume says when (at once if it was not blocked). False, and no Resume, if there is no such lease.
-  bool Unblock(std::uint64_t lease, std::int64_t now_us, LeaseActions* actions);
+  // Wants it back; Resume says when (at once if it was not blocked). `late`: at once, with what is free and not held
+  // back for those who woke up before. False, and no Resume, if there is no such lease.
+  bool Unblock(std::uint64_t lease, bool late, std::int64_t now_us, LeaseActions* actions);
 
   // Decides revocations; the only method that does. Call it at the end of a round of the loop in which something
   // happened, and when NextTick comes. `idle` says whether a lease's worker found its queue empty and sleeps or spins;
@@ -140,8 +151,10 @@ class LeaseQueue {
 
   // ---- what is ----
 
-  [[nodiscard]] const Resources& total() const { return total_; }
+  [[nodiscard]] const Resources& total() const { return total_; }  // without pools
   [[nodiscard]] const Resources& free() const { return free_.amounts; }
+  // What neither actors and bundles nor (GPUs) blocked tasks hold: bundles could have it, as soon as tasks end.
+  [[nodiscard]] const Resources& loose() const { return loose_.amounts; }
   [[nodiscard]] Resources in_use() const;
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }    // requests
   [[nodiscard]] std::size_t resuming() const { return resuming_.size(); }  // woken tasks without their CPUs
@@ -154,17 +167,17 @@ class LeaseQueue {
   // Amounts, and how many units of each GPU device are left in them.
   struct Pool {
     Resources amounts;
-    std::vector<std::int64_t> gpus;
+    std::map<std::string, std::vector<std::int64_t>> devices;  // under "GPU", and under its name in each bundle
 
     // The devices that would serve `need`, or nothing if they do not suffice.
     [[nodiscard]] std::optional<std::vector<std::uint32_t>> PickGpus(const Resources& need) const;
     [[nodiscard]] bool Fits(const Resources& need) const;
     [[nodiscard]] std::vector<std::string> Lacks(const Resources& need) const;
-    void Take(const Resources& held, const std::vector<std::uint32_t>& devices) { Change(held, devices, -1); }
-    void Give(const Resources& held, const std::vector<std::uint32_t>& devices) { Change(held, devices, +1); }
+    void Take(const Resources& held, const std::vector<std::uint32_t>& gpus) { Change(held, gpus, -1); }
+    void Give(const Resources& held, const std::vector<std::uint32_t>& gpus) { Change(held, gpus, +1); }
     void TakeFitting(const Resources& need);
     void HoldBack(const Resources& need);  // see "Holding back"
-    void Change(const Resources& held, const std::vector<std::uint32_t>& devices, int sign);
+    void Change(const Resources& held, const std::vector<std::uint32_t>& gpus, int sign);
   };
   using QueueName = std::pair<ProcessId, std::uint64_t>;  // owner, queue
   // Requests that differ in nothing but their number.
@@ -220,6 +233,7 @@ class LeaseQueue {
 
   const std::string node_;
   Resources total_;
+  Resources all_;  // and pools
   Pool free_;
   Pool loose_;  // total less what actors and blocked leases hold
   std::uint64_t last_lease_ = 0;

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "types/strategy.h"
+
 namespace manta::rules {
 namespace {
 
@@ -44,9 +46,9 @@ struct Desk {
   }
   void Block(ProcessId owner, std::uint64_t request) { ASSERT_TRUE(queue.Block(Lease(owner, request), now, &actions)); }
   // True if it may go on at once.
-  bool Unblock(ProcessId owner, std::uint64_t request) {
+  bool Unblock(ProcessId owner, std::uint64_t request, bool late = false) {
     actions.clear();
-    EXPECT_TRUE(queue.Unblock(Lease(owner, request), now, &actions));
+    EXPECT_TRUE(queue.Unblock(Lease(owner, request), late, now, &actions));
     return Resumed(owner, request);
   }
   bool Resumed(ProcessId owner, std::uint64_t request) const {
@@ -101,7 +103,7 @@ TEST(LeaseQueue, EventsOfUnknownLeasesAreIgnored) {
   EXPECT_FALSE(desk.queue.Return(7, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Lost(7, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Block(7, 0, &desk.actions));
-  EXPECT_FALSE(desk.queue.Unblock(7, 0, &desk.actions));
+  EXPECT_FALSE(desk.queue.Unblock(7, false, 0, &desk.actions));
   EXPECT_FALSE(desk.queue.Cancel({1, 1}, 0, &desk.actions));
   EXPECT_TRUE(desk.actions.empty());
 }
@@ -310,6 +312,24 @@ TEST(LeaseQueue, ATaskWhoseCpuWentToAnActorResumesRatherThanHang) {
   EXPECT_EQ(desk.queue.free(), Cpus(1));
 }
 
+TEST(LeaseQueue, ATaskWhoseTimeIsUpResumesAtOnceWithWhatIsFree) {
+  Desk desk(Cpus(2));
+  desk.Ask(1, 1, Cpus(2));
+  desk.Block(1, 1);
+  desk.Ask(2, 1, Cpus(1));
+  EXPECT_FALSE(desk.Unblock(1, 1));
+  EXPECT_TRUE(desk.Unblock(1, 1, /*late=*/true)) << "though it waits already";
+  EXPECT_EQ(desk.queue.Find(desk.Lease(1, 1))->held, Cpus(1));
+  EXPECT_EQ(desk.queue.free(), Resources());
+  // That was for once.
+  desk.Block(1, 1);
+  EXPECT_FALSE(desk.Unblock(1, 1));
+  desk.actions.clear();
+  desk.Return(2, 1);
+  EXPECT_TRUE(desk.Resumed(1, 1));
+  EXPECT_EQ(desk.queue.Find(desk.Lease(1, 1))->held, Cpus(2));
+}
+
 TEST(LeaseQueue, ATaskThatDiesWhileItWaitsToResumeIsForgotten) {
   Desk desk(Cpus(1));
   desk.Ask(1, 1, Cpus(1));
@@ -510,7 +530,7 @@ class Chaos {
     } else if (dice < 80) {
       if (const auto lease = AnyLease()) {
         const bool blocked = queue_.Find(lease)->blocked;
-        queue_.Unblock(lease, now_, &actions);
+        queue_.Unblock(lease, Below(3) == 0, now_, &actions);
         if (blocked && std::find(resuming_.begin(), resuming_.end(), lease) == resuming_.end()) {
           resuming_.push_back(lease);
         } else if (!blocked) {
@@ -783,6 +803,98 @@ TEST(LeaseQueue, NobodyStarvesAmongOwnersWithEndlessWork) {
     actions.clear();
   }
   for (const auto& [owner, need] : needs) EXPECT_GT(served[owner], 10) << "owner " << owner;
+}
+
+// ---- bundles ----
+
+constexpr Id kGroup{1, 2};
+
+TEST(LeaseQueue, WhatIsSetAsideForABundleGoesToTheTasksOfItsGroupOnly) {
+  Desk desk(Cpus(3));
+  desk.Actor(1, Cpus(2));  // the bundle
+  desk.queue.AddPool(BundlePool(Cpus(2), kGroup, 0), {});
+  desk.Ask(5, 1, Cpus(1));
+  desk.Ask(5, 2, Cpus(1));
+  EXPECT_TRUE(desk.Has(5, 1));
+  EXPECT_FALSE(desk.Has(5, 2));
+  desk.Ask(6, 1, InBundle(Cpus(1), kGroup, 0));
+  desk.Ask(6, 2, InBundle(Cpus(1), kGroup, -1));
+  desk.Ask(6, 3, InBundle(Cpus(1), kGroup, 0));
+  EXPECT_TRUE(desk.Has(6, 1));
+  EXPECT_TRUE(desk.Has(6, 2));
+  EXPECT_FALSE(desk.Has(6, 3));
+  EXPECT_EQ(desk.queue.total(), Cpus(3));
+  EXPECT_EQ(desk.queue.in_use(), Cpus(3));
+  desk.Return(6, 2);
+  EXPECT_TRUE(desk.Has(6, 3));
+}
+
+TEST(LeaseQueue, ABundleIsGivenBackWhenNobodyIsInItEvenATaskOfNoResources) {
+  Desk desk(Cpus(2));
+  desk.Actor(1, Cpus(2));
+  const Resources pool = BundlePool(Cpus(2), kGroup, 0);
+  desk.queue.AddPool(pool, {});
+  desk.Ask(6, 1, InBundle(Cpus(0), kGroup, 0));
+  ASSERT_TRUE(desk.Has(6, 1));
+  EXPECT_FALSE(desk.queue.RemovePool(pool, {}));
+  desk.Return(6, 1);
+  EXPECT_TRUE(desk.queue.RemovePool(pool, {}));
+  EXPECT_EQ(desk.queue.Check(InBundle(Cpus(1), kGroup, 0)).code(), Code::kInfeasible);
+  desk.Return(kNoProcess, 1);
+  desk.Ask(5, 1, Cpus(2));
+  EXPECT_TRUE(desk.Has(5, 1));
+}
+
+TEST(LeaseQueue, GpusOfABundleAreItsDevices) {
+  Desk desk(Cpus(4, 3));
+  desk.Ask(5, 1, Cpus(0, 1));
+  desk.Actor(1, Cpus(0, 2));
+  const Devices devices = desk.Gpus(kNoProcess, 1);
+  ASSERT_EQ(devices, (Devices{1, 2}));
+  desk.queue.AddPool(BundlePool(Cpus(0, 2), kGroup, 0), devices);
+  desk.Ask(6, 1, InBundle(Cpus(0, 1), kGroup, -1));
+  desk.Ask(6, 2, InBundle(Cpus(0, 1), kGroup, 0));
+  desk.Ask(6, 3, InBundle(Cpus(0, 0.5), kGroup, 0));
+  EXPECT_EQ(desk.Gpus(6, 1), (Devices{1}));
+  EXPECT_EQ(desk.Gpus(6, 2), (Devices{2}));
+  EXPECT_FALSE(desk.Has(6, 3));
+  desk.Return(6, 1);
+  EXPECT_EQ(desk.Gpus(6, 3), (Devices{1}));
+  desk.Return(6, 2);
+  desk.Return(6, 3);
+  EXPECT_TRUE(desk.queue.RemovePool(BundlePool(Cpus(0, 2), kGroup, 0), devices));
+  desk.Return(kNoProcess, 1);
+  desk.Ask(5, 2, Cpus(0, 2));
+  EXPECT_EQ(desk.Gpus(5, 2), (Devices{1, 2}));
+}
+
+TEST(LeaseQueue, ABundleTakesTheCpusOfIdleTasks) {
+  Desk desk(Cpus(2));
+  desk.Ask(5, 1, Cpus(1));
+  desk.Ask(5, 2, Cpus(1));
+  desk.Actor(1, Cpus(2));
+  EXPECT_FALSE(desk.Has(kNoProcess, 1));
+  EXPECT_EQ(desk.queue.loose(), Cpus(2));
+  EXPECT_EQ(desk.Tick({5}), (Owners{5, 5}));
+  desk.Return(5, 1);
+  desk.Return(5, 2);
+  EXPECT_TRUE(desk.Has(kNoProcess, 1));
+  EXPECT_EQ(desk.queue.loose(), Cpus(0));
+}
+
+TEST(LeaseQueue, ATaskThatSleepsInABundleLendsItsCpusToTheGroup) {
+  Desk desk(Cpus(1));
+  desk.Actor(1, Cpus(1));
+  desk.queue.AddPool(BundlePool(Cpus(1), kGroup, 0), {});
+  desk.Ask(6, 1, InBundle(Cpus(1), kGroup, 0));
+  desk.Ask(6, 2, InBundle(Cpus(1), kGroup, -1), 0, false, 7);
+  EXPECT_FALSE(desk.Has(6, 2));
+  desk.Block(6, 1);
+  EXPECT_TRUE(desk.Has(6, 2));
+  EXPECT_FALSE(desk.Unblock(6, 1));
+  desk.actions.clear();
+  desk.Return(6, 2);
+  EXPECT_TRUE(desk.Resumed(6, 1));
 }
 
 }  // namespace

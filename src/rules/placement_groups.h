@@ -45,7 +45,7 @@
 
 namespace manta::rules {
 
-enum class GroupStrategy : std::uint8_t { kPack, kSpread, kStrictPack, kStrictSpread };
+using manta::GroupStrategy;
 [[nodiscard]] const char* ToString(GroupStrategy strategy);
 
 struct GroupSpec {

@@ -29,6 +29,12 @@ bool Doorbell::Ring() {
   return here;
 }
 
+void Doorbell::Rouse() {
+  sleeping.store(0, std::memory_order_seq_cst);
+  rings.fetch_add(1, std::memory_order_seq_cst);
+  Futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
 void Doorbell::Sleep(std::uint32_t ticket, std::int64_t timeout_us) {
   core.store(sched_getcpu(), std::memory_order_relaxed);
   timespec wait{};

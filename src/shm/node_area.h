@@ -5,6 +5,8 @@
 // spinning hand-over 0.4, so a ring is a plain load while its owner is awake:
 //   sleeper:  sleeping = 1; look once more; futex wait while sleeping == 1
 //   ringer:   publish (sequentially consistent); if sleeping: sleeping = 0; futex wake
+// A ringer that is killed between these two leaves a sleeper whom nobody else would wake: it looks awake. So the daemon
+// rouses all who look so when a process has died, and whoever has no second chance to be heard rouses, too.
 #pragma once
 
 #include <atomic>
@@ -25,6 +27,8 @@ struct alignas(128) Doorbell {
   static constexpr std::uint32_t kIdle = 0;
   static constexpr std::uint32_t kBusy = 1;
   static constexpr std::uint32_t kWaiting = 2;  // a task sleeping in Get
+  // `current` from the beginning of an actor's constructor to its first call.
+  static constexpr std::uint64_t kConstructing = ~0ULL;
 
   std::atomic<std::uint32_t> sleeping;  // somebody prepared to sleep since the last ring
   std::atomic<std::uint32_t> rings;     // counts those that woke somebody: what sleepers wait to see changed
@@ -41,6 +45,8 @@ struct alignas(128) Doorbell {
   // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
   // this very core, most likely; whoever goes on to spin here keeps it from running.
   bool Ring();
+  // As Ring, whatever `sleeping` says: a system call each time.
+  void Rouse();
   // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
   // Sleep, or not if there was some. Several threads may sleep at once (a worker's main thread, and a user's in
   // Get), so nobody ever takes `sleeping` back: that would make the others deaf. A stale one costs one empty wake.
@@ -91,6 +97,10 @@ class NodeArea {
   void ReturnSpinToken(Doorbell& bell);
   // Makes a doorbell like new, for a new process or after a crash.
   void Reset(ProcessId process);
+  // Wakes those whose ringer died over it; hardly anybody else.
+  void RouseDeaf(ProcessId process) {
+    if (bell(process).sleeping.load(std::memory_order_seq_cst) == 0) bell(process).Rouse();
+  }
 
  private:
   static constexpr std::size_t kBellsOffset = 4096;

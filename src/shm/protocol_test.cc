@@ -331,6 +331,25 @@ TEST(Doorbell, AThreadThatStopsSleepingDoesNotMakeAnotherOneDeaf) {
 
 // As an owner's lanes are read: by one thread that sleeps as soon as it has seen nothing, and for ever unless it is
 // rung.
+// A ringer says "awake" first and wakes then. One that is killed in between leaves a sleeper that looks awake.
+TEST(Doorbell, OneWhoseRingerDiedOverItIsRousedAllTheSame) {
+  Result<NodeArea> area = NodeArea::Create(2);
+  ASSERT_TRUE(area.ok());
+  Doorbell& bell = area->bell(1);
+  std::atomic<bool> woke{false};
+  const std::uint32_t ticket = bell.PrepareSleep();
+  std::thread sleeper([&] {
+    bell.Sleep(ticket, 60'000'000);
+    woke.store(true);
+  });
+  bell.sleeping.store(0);
+  bell.Ring();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(woke.load()) << "or this test shows nothing";
+  area->RouseDeaf(1);
+  sleeper.join();
+}
+
 TEST(Doorbell, AnswersWrittenWhileTheirReaderGoesToSleepWakeIt) {
   Result<NodeArea> area = NodeArea::Create(2);
   ASSERT_TRUE(area.ok());

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "types/text.h"
@@ -20,21 +19,14 @@ constexpr std::size_t kMaxCopies = 4096;  // remembered
 // are, so that the first put of a process does not pay for megabytes it may never use.
 constexpr std::uint64_t kSmallStep = 256ULL << 10;
 
-// A first large put spends most of its time on making pages, and another core can take half of that.
-constexpr std::uint64_t kShareFrom = 64ULL << 20;
+// From this size on it is better done while the object is written, piece by piece and by two cores: see
+// internal::CopyLarge.
+constexpr std::uint64_t kTooMuch = 64ULL << 20;
 
 // Old kernels do not know it; then the pages come one by one.
 void Populate(std::byte* base, std::uint64_t from, std::uint64_t to, int how) {
   from = from / kPage * kPage;
-  if (to <= from) return;
-  if (how != MADV_POPULATE_WRITE || to - from < kShareFrom || std::thread::hardware_concurrency() < 2) {
-    (void)madvise(base + from, to - from, how);
-    return;
-  }
-  const std::uint64_t middle = (from + (to - from) / 2) / kHugePage * kHugePage;
-  std::thread other([=] { (void)madvise(base + middle, to - middle, how); });
-  (void)madvise(base + from, middle - from, how);
-  other.join();
+  if (to > from) (void)madvise(base + from, to - from, how);
 }
 
 }  // namespace
@@ -125,7 +117,7 @@ Result<Allocation> StoreClient::Allocate(const Id& object, ProcessId owner, std:
     }
     if (out.data != nullptr) {
       // Without the lock: the row keeps the segment, and a thread that comes too early faults by itself.
-      if (base != nullptr) Populate(base, from, to, MADV_POPULATE_WRITE);
+      if (base != nullptr && to - from < kTooMuch) Populate(base, from, to, MADV_POPULATE_WRITE);
       return out;
     }
     UnmapRetired();

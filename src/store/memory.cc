@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/memory_group.h"
 #include "shm/mapping.h"
 #include "store/segment.h"
 
@@ -37,23 +38,6 @@ base::Fd Nameless(int folder) {
   fd.Reset(openat(folder, "segment", O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
   if (fd.valid()) unlinkat(folder, "segment", 0);
   return fd;
-}
-
-// "memory.max" holds a number or "max".
-bool ReadNumber(const std::string& path, std::uint64_t* number) {
-  std::ifstream in(path);
-  return static_cast<bool>(in >> *number);
-}
-
-// Pages of files count as used by a control group, but go when they are in the way.
-std::uint64_t CachedFiles(const std::string& folder) {
-  std::ifstream in(folder + "/memory.stat");
-  std::uint64_t sum = 0;
-  std::uint64_t bytes = 0;
-  for (std::string key; in >> key >> bytes;) {
-    if (key == "active_file" || key == "inactive_file") sum += bytes;
-  }
-  return sum;
 }
 
 }  // namespace
@@ -106,19 +90,8 @@ std::uint64_t AvailableMemory() {
     info.ignore(256, '\n');
   }
   // The control group this process is in, and those above it, may allow less.
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string path = line.substr(3); !path.empty(); path = path.substr(0, path.rfind('/'))) {
-      const std::string folder = "/sys/fs/cgroup" + (path == "/" ? std::string() : path);
-      std::uint64_t limit = 0;
-      std::uint64_t current = 0;
-      if (ReadNumber(folder + "/memory.max", &limit) && ReadNumber(folder + "/memory.current", &current)) {
-        current -= std::min(current, CachedFiles(folder));
-        available = std::min(available, limit > current ? limit - current : 0);
-      }
-      if (path == "/") break;
-    }
+  for (const base::MemoryGroup& group : base::MemoryGroups()) {
+    available = std::min(available, group.limit > group.used ? group.limit - group.used : 0);
   }
   return available;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "manta/fields.h"
 
@@ -24,7 +25,10 @@ class Resources {
   void Add(const Resources& other);
   void Subtract(const Resources& other);  // may go below zero; the caller checks Covers first
   [[nodiscard]] bool empty() const { return amounts_.empty(); }
-  [[nodiscard]] const std::map<std::string, std::int64_t>& amounts() const { return amounts_; }
+  [[nodiscard]] const std::map<std::string, std::int64_t>& amounts() const& { return amounts_; }
+  [[nodiscard]] std::map<std::string, std::int64_t> amounts() && {
+    return std::move(amounts_);
+  }  // for (… : F().amounts())
 
   friend bool operator==(const Resources&, const Resources&) = default;
   friend auto operator<=>(const Resources&, const Resources&) = default;

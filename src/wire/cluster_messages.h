@@ -44,6 +44,13 @@ enum class ClusterKind : std::uint16_t {
   kNodesRequest,
   kStopCluster,
   kNewToken,
+  // node and head: placement groups
+  kGroupsView = 325,
+  kReserveBundle,
+  kCommitBundle,
+  kReleaseBundle,
+  kBundleAnswer,
+  kJobGone,
   // node and node
   kFarHello = 340,
   kFarLease,
@@ -62,6 +69,7 @@ enum class ClusterKind : std::uint16_t {
   kFarJobBegun,
   kDescribeJob,
   kJobDescribed,
+  kFarJobGone,
   // node and node: objects
   kFarHold = 360,
   kFarDrop,
@@ -192,6 +200,55 @@ struct NewToken {
   std::int64_t good_seconds = 0;  // for which the one before is accepted
 };
 
+// ---- node and head: placement groups ----
+//
+// What processes ask for (CreateGroup, RemoveGroup, FindGroup, ListGroups of wire/messages.h) their nodes pass on to
+// the head, as calls. rules/placement_groups.h decides; two phases, so that a group has all its bundles or none.
+
+// C -> N: what has changed; with `whole`, all there are. A node gives back what it has set aside for others than these.
+struct GroupsView {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kGroupsView);
+  bool whole = false;
+  std::vector<GroupFacts> groups;
+};
+// C -> N: set this aside. Answered one-way by BundleAnswer, when tasks that have it returned it.
+struct ReserveBundle {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kReserveBundle);
+  Id group;
+  std::uint64_t attempt = 0;
+  std::uint32_t bundle = 0;
+  Resources need;
+};
+// C -> N: it is for good; tasks may come. Answered one-way by BundleAnswer.
+struct CommitBundle {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kCommitBundle);
+  Id group;
+  std::uint64_t attempt = 0;
+  std::uint32_t bundle = 0;
+};
+// C -> N: give it back, and end what runs in it.
+struct ReleaseBundle {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kReleaseBundle);
+  Id group;
+  std::uint64_t attempt = 0;
+  std::uint32_t bundle = 0;
+};
+// N -> C
+struct BundleAnswer {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kBundleAnswer);
+  enum class What : std::uint8_t { kReserved = 0, kCommitted = 1, kRefused = 2 };
+  Id group;
+  std::uint64_t attempt = 0;
+  std::uint32_t bundle = 0;
+  What what = What::kRefused;
+  Resources available;  // with kRefused: what bundles could have there now
+};
+// N -> C: a job of mine has ended; so do its groups.
+struct JobGone {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kJobGone);
+  Id job;
+};
+
 // ---- node and node: leases ----
 
 inline constexpr std::uint64_t kAnswerBit = 1ULL << 63;
@@ -225,6 +282,7 @@ struct FarLease {
   ProcessId owner = kNoProcess;
   std::uint64_t queue = 0;  // of the owner: leases of one queue are of one kind
   Resources need;
+  Strategy strategy;
   std::int32_t priority = 0;
   std::uint64_t function = 0;  // rules::ClassId
   std::uint64_t ticket = 0;    // of the global scheduler
@@ -288,9 +346,14 @@ struct FarJobBegun {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobBegun);
   Id job;
 };
-// N -> N: end what you run for this job of mine.
+// N -> N: end what you run for this job of mine. Answered by FarJobGone.
 struct FarJobEnded {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobEnded);
+  Id job;
+};
+// N -> N: nothing of your job runs here any more, and what it printed was sent before this.
+struct FarJobGone {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobGone);
   Id job;
 };
 // N -> N: what workers printed, for the job's driver.

@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "types/failure.h"
+#include "types/group.h"
 #include "types/id.h"
 #include "types/place.h"
 #include "types/resources.h"
+#include "types/strategy.h"
 
 namespace manta::wire {
 
@@ -81,6 +83,17 @@ enum class Kind : std::uint16_t {
   kFetch,
   kFetched,
   kFetchAhead,
+  // placement groups and nodes
+  kCreateGroup = 100,
+  kGroupMade,
+  kRemoveGroup,
+  kFindGroup,
+  kListGroups,
+  kGroupList,
+  kWatchGroup,
+  kGroupChanged,
+  kListNodes,
+  kNodeList,
 };
 
 // ---- life of a process ----
@@ -143,6 +156,7 @@ struct LeaseRequest {
   static constexpr Kind kKind = Kind::kLeaseRequest;
   std::uint64_t request = 0;  // unique within the owner
   Resources need;
+  Strategy strategy;  // all tasks of a queue have the same
   std::int32_t priority = 0;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
@@ -174,7 +188,7 @@ struct LeaseGranted {
   std::uint32_t pid = 0;
   // Of a worker on another node: where it waits for us, and by what it knows us. Its end is told by LeaseEnded or
   // LeaseLost as ever, but counts only when its connection is read to the end.
-  std::string address;
+  std::string address = {};
   std::uint64_t pass = 0;
 };
 // P -> N: the worker of this lease, on another node, cannot be reached (any more). LeaseLost follows.
@@ -194,6 +208,7 @@ struct LeaseStart {
   std::uint64_t lane = 0;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  bool once = false;  // it ends with its first task: the next one is to run elsewhere
   // The owner is on another node: it will come by itself, and show this pass. Answered by FarReady.
   bool far = false;
   std::uint64_t pass = 0;
@@ -230,10 +245,12 @@ struct Blocked {
   static constexpr Kind kKind = Kind::kBlocked;
   std::uint64_t lease = 0;  // 0: the actor of this worker
 };
-// W -> N, a call answered by Done when the CPUs are the task's again. Goes before new requests.
+// W -> N, a call answered by Done when the CPUs are the task's again. Goes before new requests. `late`: its timeout has
+// come, so it is answered at once, and the task goes on with what is free.
 struct Unblock {
   static constexpr Kind kKind = Kind::kUnblock;
   std::uint64_t lease = 0;
+  bool late = false;
 };
 // P -> N: kill this worker if it still serves a lease of mine (or is an actor's worker): a cancel by
 // force or a task's timeout. With `stack` it gets SIGQUIT first and 200 ms to print its stack.
@@ -250,6 +267,7 @@ struct KillWorker {
 
 struct ActorOptions {
   Resources need;
+  Strategy strategy;
   std::string name;
   std::string space = "default";
   bool detached = false;
@@ -342,6 +360,68 @@ struct ActorFound {
   ActorOptions options;
 };
 
+// ---- placement groups ----
+
+// P -> N, and N -> C: a call answered by GroupMade, or Failed: kInvalid (an empty bundle, the name is taken), on a
+// node of its own kInfeasible. The process sends id, name, strategy and bundles; its node adds the job.
+struct CreateGroup {
+  static constexpr Kind kKind = Kind::kCreateGroup;
+  GroupFacts facts;
+};
+struct GroupMade {
+  static constexpr Kind kKind = Kind::kGroupMade;
+  GroupFacts facts;
+};
+// P -> N -> C, a call answered by Done, also if there is none.
+struct RemoveGroup {
+  static constexpr Kind kKind = Kind::kRemoveGroup;
+  Id group;
+};
+// P -> N -> C, a call answered by GroupMade, or Failed{kNotFound}. By name, unless it has an id.
+struct FindGroup {
+  static constexpr Kind kKind = Kind::kFindGroup;
+  Id group;
+  std::string name;
+  std::string space = "default";
+};
+// P -> N -> C, a call answered by GroupList.
+struct ListGroups {
+  static constexpr Kind kKind = Kind::kListGroups;
+  std::uint8_t unused = 0;
+};
+struct GroupList {
+  static constexpr Kind kKind = Kind::kGroupList;
+  std::vector<GroupFacts> groups;
+};
+// P -> N: GroupChanged at once and upon every change, until it is removed.
+struct WatchGroup {
+  static constexpr Kind kKind = Kind::kWatchGroup;
+  Id group;
+};
+// N -> P: upon WatchGroup.
+struct GroupChanged {
+  static constexpr Kind kKind = Kind::kGroupChanged;
+  GroupFacts facts;
+};
+
+// P -> N, a call answered by NodeList: who lives, and what is free there.
+struct ListNodes {
+  static constexpr Kind kKind = Kind::kListNodes;
+  std::uint8_t unused = 0;
+};
+struct NodeList {
+  static constexpr Kind kKind = Kind::kNodeList;
+  struct Node {
+    NodeNumber number = 0;
+    std::string name;
+    bool draining = false;
+    Labels labels;
+    Resources total;
+    Resources available;
+  };
+  std::vector<Node> nodes;
+};
+
 // ---- objects whose Ref has left its owner ----
 
 // What an object turned out to be.
@@ -388,7 +468,7 @@ struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
-  std::vector<ProcessId> owners;
+  std::vector<ProcessId> owners = {};
 };
 // P -> N, a call answered by Done when all holds that this node's processes have asked for are known where the objects
 // are at home, or that node is gone.

@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,21 @@ std::string Demangled(const char* name) {
   std::string out = status == 0 ? text : name;
   std::free(text);
   return out;
+}
+
+// Of this process, as far as there are any.
+std::string MemoryLimits() {
+  const struct {
+    __rlimit_resource_t what;
+    const char* name;
+  } limits[] = {{RLIMIT_AS, "addresses (ulimit -v)"}, {RLIMIT_DATA, "data (ulimit -d)"}};
+  std::string text;
+  for (const auto& [what, name] : limits) {
+    rlimit limit{};
+    if (getrlimit(what, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    text += Cat(text.empty() ? " (allowed: " : ", ", Bytes(limit.rlim_cur), " of ", name);
+  }
+  return text.empty() ? text : text + ")";
 }
 
 // Labels live for ever: output keeps pointers to them.
@@ -144,6 +160,11 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   } catch (const CancelledError& error) {
     failure->code = Code::kCancelled;
     failure->cause = error.what();
+  } catch (const std::bad_array_new_length& error) {  // a wrong number: no memory would help
+    failure->cause = error.what();
+  } catch (const std::bad_alloc& error) {
+    failure->code = Code::kOutOfMemory;
+    failure->cause = Cat(error.what(), MemoryLimits());
   } catch (const std::exception& error) {
     failure->cause = error.what();
   } catch (const char* text) {

@@ -27,6 +27,7 @@ namespace manta::worker {
 struct Served {
   ProcessId owner = kNoProcess;
   std::uint64_t lease = 0;  // 0: an actor's caller
+  bool once = false;        // the lease ends with the first call
   Resources need;
   std::shared_ptr<shm::Arena> arena;
   shm::QueueWorker queue;

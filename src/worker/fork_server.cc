@@ -85,8 +85,17 @@ void DieWithParent(pid_t parent) {
   if (getppid() != parent) _exit(0);  // it went before we asked
 }
 
+// If the kernel has to kill somebody for want of memory, let it be a worker: that is an error of one task, while the
+// death of the driver or the daemon is the end of everything.
+void OfferToTheMemoryKiller() {
+  const base::Fd file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+  constexpr std::string_view kFirst = "1000";
+  (void)!write(file.get(), kFirst.data(), kFirst.size());
+}
+
 int RunWorker(base::Fd socket) {
   prctl(PR_SET_NAME, "manta-worker");
+  OfferToTheMemoryKiller();
   fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
   const WorkerEntry run = entry != nullptr ? entry : &WorkerMain;
   if (run == nullptr) {

@@ -80,7 +80,7 @@ void Worker::Deliver(wire::Frame& frame) {
       mail_.push_back(std::move(frame));
       if (bell_ != nullptr) {
         bell_->flags.fetch_or(shm::Doorbell::kMail, std::memory_order_seq_cst);
-        bell_->Ring();
+        bell_->Rouse();
       }
       return;
     }
@@ -190,6 +190,7 @@ void Worker::StartLease(wire::Frame& frame) {
   }
   served->lease = message->lease;
   served->need = message->need;
+  served->once = message->once;
   owner_->SetJob(message->job);
   SetGpus(message->with_gpus, message->gpus);
   served_.push_back(std::move(served));
@@ -234,6 +235,7 @@ void Worker::StartActor(wire::Frame& frame) {
   spec.assign((message->spec.size() + 7) / 8, 0);
   std::memcpy(spec.data(), message->spec.data(), message->spec.size());
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+  bell_->current.store(shm::Doorbell::kConstructing, std::memory_order_release);
   Failure failure;
   {
     Execution execution(*owner_, nullptr, actor_.get());
@@ -298,7 +300,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
     }
     ++deferred_;
     execution->task = task;
-    static_cast<void>(execution.release());  // until Resume
+    [[maybe_unused]] const Execution* kept = execution.release();  // until Resume
     return;
   }
   Execution execution(*owner_, &served, actor_.get());
@@ -328,10 +330,9 @@ bool Worker::ServeOnce() {
       const std::int64_t now = base::NowMicros();
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
     }
-    if (concurrency_ == 1) {
-    }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
+      if (served.once) ReturnLease();
     } else {
       in_pool_.fetch_add(1);
       const std::lock_guard lock(pool_mutex_);

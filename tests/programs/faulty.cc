@@ -2,6 +2,7 @@
 // to prove that such a report fails a test.
 #include <climits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "manta/manta.h"
@@ -21,6 +22,13 @@ int Fault(const std::string& what) {
     bytes = nullptr;
     static_cast<void>(bytes);
     return __lsan_do_recoverable_leak_check();
+  }
+  if (what == "race") {
+    int count = 0;
+    std::thread other([&count] { ++count; });
+    ++count;
+    other.join();
+    return count;
   }
   volatile int most = INT_MAX;  // "undefined"
   return most + 1;

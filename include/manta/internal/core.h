@@ -91,10 +91,12 @@ MANTA_EXPORT void PutAbort(Entry* entry) noexcept;
 // Waits for the value and shows its bytes; they stay as long as the entry is counted and, for values
 // in the store, *keep lives. Throws what went wrong, or TimeoutError.
 MANTA_EXPORT View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep);
-MANTA_EXPORT void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us);
+// `comes_again`: this is one of the slices of a wait without end. Then a task's own child may be run in place, however
+// long that takes; a wait that has to end in time leaves it to other workers.
+MANTA_EXPORT void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool comes_again = false);
 // How many are ready once `count` are or the time is up; ready[i] tells which.
 MANTA_EXPORT std::size_t WaitSome(std::span<Entry* const> entries, std::size_t count, std::int64_t timeout_us,
-                                  std::vector<bool>* ready);
+                                  std::vector<bool>* ready, bool comes_again = false);
 MANTA_EXPORT void Cancel(Entry* entry, bool force);
 MANTA_EXPORT std::string IdText(const Entry* entry);
 [[noreturn]] MANTA_EXPORT void ThrowEmptyRef();

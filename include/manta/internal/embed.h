@@ -29,7 +29,7 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Would Await return at once?
 [[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
 
-// What tasks and actors of this node use just now, by name. Asks the daemon.
+// What tasks, actors and placement groups of the cluster use just now, by name. Asks the daemon.
 [[nodiscard]] MANTA_EXPORT std::map<std::string, double> ResourcesInUse();
 
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.

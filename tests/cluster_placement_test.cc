@@ -1,0 +1,520 @@
+// Where tasks run, as their options say: labels, affinity, spreading and placement groups, on a private node and in a
+// cluster of real processes.
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "fixture.h"
+#include "manta/internal/embed.h"
+
+namespace manta::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string WhereAmI(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return CurrentContext().node;
+}
+
+// Runs until there is a file of that name.
+std::string Until(const std::string& path) {
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(1ms);
+  return CurrentContext().node;
+}
+
+std::vector<std::uint32_t> MyGpus() { return CurrentContext().gpus; }
+
+class Box {
+ public:
+  std::string Where() { return CurrentContext().node; }
+};
+
+void Touch(const std::string& path) { std::ofstream(path) << "now"; }
+
+// What Get throws, if it is this; empty if it does not throw.
+template <typename E, typename T>
+std::string WhatOf(const Ref<T>& ref) {
+  try {
+    ref.Get(20s);
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another error: " << error.what();
+  }
+  return {};
+}
+
+// ---- a node of its own ----
+
+class PlacementTest : public ClusterTest {
+ protected:
+  [[nodiscard]] Config MakeConfig() const override {
+    Config config = ClusterTest::MakeConfig();
+    config.gpus = 2;
+    config.labels = {{"zone", "a"}, {"disk", "ssd"}};
+    return config;
+  }
+};
+
+TEST_F(PlacementTest, WishesThatTheOnlyNodeFulfilsAreFulfilled) {
+  const std::vector<NodeInfo> nodes = Nodes();
+  ASSERT_EQ(nodes.size(), 1U);
+  EXPECT_EQ(nodes[0].labels.at("zone"), "a");
+  EXPECT_TRUE(nodes[0].here);
+  const std::string name = nodes[0].name;
+  EXPECT_EQ(Task(WhereAmI).OnNode(name).Remote(0).Get(), name);
+  EXPECT_EQ(Task(WhereAmI).OnNode("moon", true).Remote(0).Get(), name);
+  EXPECT_EQ(Task(WhereAmI).Spread().Remote(0).Get(), name);
+  EXPECT_EQ(Task(WhereAmI).Labels({LabelRule::Equals("zone", "a"), LabelRule::Exists("disk")}).Remote(0).Get(), name);
+  EXPECT_EQ(Task(WhereAmI).PreferLabels({LabelRule::Equals("zone", "moon")}).Remote(0).Get(), name);
+}
+
+TEST_F(PlacementTest, WishesThatItDoesNotFulfilFailAtOnceAndSayWhatThereIs) {
+  EXPECT_THAT(WhatOf<InfeasibleError>(Task(WhereAmI).OnNode("moon").Remote(0)), HasSubstr("moon"));
+  const std::string what =
+      WhatOf<InfeasibleError>(Task(WhereAmI).Labels({LabelRule::In("zone", {"b", "c"})}).Remote(0));
+  EXPECT_THAT(what, HasSubstr("zone in {b, c}"));
+  EXPECT_THAT(what, HasSubstr("zone=a"));
+  EXPECT_THROW(Task(WhereAmI).Labels({LabelRule::In("zone", {})}).Remote(0), InvalidError);
+}
+
+TEST_F(PlacementTest, ManyTasksThatAreSpreadAllRun) {
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 50; ++i) refs.push_back(Task(WhereAmI).Spread().Remote(0));
+  for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get(20s).empty());
+}
+
+TEST_F(PlacementTest, ABundleKeepsItsResourcesForTheTasksOfItsGroup) {
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}});
+  ASSERT_TRUE(group.Wait(10s));
+  group.Ready().Get(10s);
+  EXPECT_EQ(AvailableResources().count("CPU"), 0U);
+  EXPECT_EQ(ClusterResources().at("CPU"), 2);
+  const Ref<std::string> outside = Task(WhereAmI).Remote(0);
+  EXPECT_THROW(outside.Get(100ms), TimeoutError);
+  EXPECT_FALSE(Task(WhereAmI).InBundle(group, 0).Remote(0).Get(10s).empty());
+  EXPECT_FALSE(Task(WhereAmI).InBundle(group, 1).Remote(0).Get(10s).empty());
+  EXPECT_FALSE(Task(WhereAmI).InBundle(group).Remote(0).Get(10s).empty());
+  EXPECT_THAT(WhatOf<InfeasibleError>(Task(WhereAmI).InBundle(group).SetCpus(2).Remote(0)), HasSubstr("CPU 2"));
+  EXPECT_THAT(WhatOf<InvalidError>(Task(WhereAmI).InBundle(group, 2).Remote(0)), HasSubstr("2 bundles"));
+  RemovePlacementGroup(group);
+  EXPECT_FALSE(outside.Get(10s).empty());
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 2; }));
+}
+
+TEST_F(PlacementTest, NoMoreTasksRunInABundleThanItHolds) {
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}});
+  const std::string go = folder().path() + "/go";
+  const Ref<std::string> first = Task(Until).InBundle(group, 0).Remote(go);
+  const Ref<std::string> second = Task(Until).InBundle(group).SetName("second").Remote(go);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 1; }));
+  EXPECT_FALSE(Task(WhereAmI).Remote(0).Get(10s).empty());  // what is outside is free
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(internal::ResourcesInUse().at("CPU"), 1);
+  Touch(go);
+  first.Get(10s);
+  second.Get(10s);
+  unlink(go.c_str());
+}
+
+TEST_F(PlacementTest, AGroupThatTheOnlyNodeCannotHoldIsRefusedWithTheNumbers) {
+  try {
+    CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 8}}});
+    ADD_FAILURE() << "there are only two CPUs";
+  } catch (const InfeasibleError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("CPU 8"));
+    EXPECT_THAT(error.what(), HasSubstr("CPU 2"));
+  }
+  EXPECT_THROW(CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread), InfeasibleError);
+  EXPECT_THROW(CreatePlacementGroup({}), InvalidError);
+  EXPECT_THROW(CreatePlacementGroup({{}}), InvalidError);
+  EXPECT_TRUE(ListPlacementGroups().empty());
+}
+
+TEST_F(PlacementTest, OfTwoGroupsThatDoNotFitTogetherTheSecondWaitsForTheFirst) {
+  const PlacementGroup first = CreatePlacementGroup({{{"CPU", 2}}}, GroupStrategy::kPack, {"first", "", false});
+  const PlacementGroup second = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}});
+  ASSERT_TRUE(first.Wait(10s));
+  EXPECT_FALSE(second.Wait(100ms));
+  const Ref<std::string> waits = Task(WhereAmI).InBundle(second, 1).Remote(0);
+  EXPECT_EQ(GetPlacementGroup("first"), first);
+  EXPECT_EQ(ListPlacementGroups().size(), 2U);
+  EXPECT_THROW(CreatePlacementGroup({{{"CPU", 1}}}, GroupStrategy::kPack, {"first", "", false}), InvalidError);
+  RemovePlacementGroup(first);
+  RemovePlacementGroup(first);
+  EXPECT_THROW(static_cast<void>(GetPlacementGroup("first")), NotFoundError);
+  EXPECT_TRUE(second.Wait(10s));
+  EXPECT_FALSE(waits.Get(10s).empty());
+  EXPECT_THROW(first.Wait(1s), NotFoundError);
+}
+
+TEST_F(PlacementTest, RemovalEndsWhatRunsAndWhatWaitsInIt) {
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}}, GroupStrategy::kPack, {"short-lived", "", false});
+  const std::string go = folder().path() + "/never";
+  const Ref<std::string> runs = Task(Until).InBundle(group, 0).Remote(go);
+  const Ref<std::string> once = Task(Until).InBundle(group, 0).SetRetries(0).Remote(go);
+  const Ref<std::string> waits = Task(Until).InBundle(group).Remote(go);
+  const auto actor = Actor<Box>().InBundle(group).Remote();
+  const auto restarted = Actor<Box>().InBundle(group, 0).SetMaxRestarts(-1).Remote();
+  EXPECT_FALSE(actor.Task(&Box::Where).Remote().Get(10s).empty());
+  EXPECT_FALSE(restarted.Task(&Box::Where).Remote().Get(10s).empty());
+  RemovePlacementGroup(group);
+  for (const Ref<std::string>& ref : {runs, once, waits}) {
+    EXPECT_THAT(WhatOf<NotFoundError>(ref), HasSubstr("placement group"));
+  }
+  EXPECT_THAT(WhatOf<ActorDiedError>(actor.Task(&Box::Where).Remote()), HasSubstr("placement group"));
+  EXPECT_TRUE(Eventually([&] {
+    try {
+      restarted.Task(&Box::Where).Remote().Get(1s);
+    } catch (const ActorDiedError&) {
+      return true;
+    } catch (const Error&) {
+    }
+    return false;
+  }));
+  EXPECT_THAT(WhatOf<NotFoundError>(Task(WhereAmI).InBundle(group).Remote(0)), HasSubstr("removed"));
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 2; }));
+}
+
+TEST_F(PlacementTest, ActorsInABundleTakeItsResources) {
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}, {"GPU", 1}}});
+  auto actor = Actor<Box>().SetCpus(1).InBundle(group, 0).Remote();
+  EXPECT_FALSE(actor.Task(&Box::Where).Remote().Get(10s).empty());
+  const Ref<std::string> task = Task(WhereAmI).InBundle(group).Remote(0);
+  EXPECT_THROW(task.Get(100ms), TimeoutError);
+  Kill(actor);
+  EXPECT_FALSE(task.Get(10s).empty());
+}
+
+TEST_F(PlacementTest, TheGpusOfABundleAreAlwaysTheSame) {
+  const PlacementGroup group = CreatePlacementGroup({{{"GPU", 1}}, {{"GPU", 1}}});
+  const std::vector<std::uint32_t> zero = Task(MyGpus).InBundle(group, 0).SetCpus(0).SetGpus(1).Remote().Get(10s);
+  const std::vector<std::uint32_t> one = Task(MyGpus).InBundle(group, 1).SetCpus(0).SetGpus(1).Remote().Get(10s);
+  ASSERT_EQ(zero.size(), 1U);
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_NE(zero, one);
+  EXPECT_EQ(Task(MyGpus).InBundle(group, 0).SetCpus(0).SetGpus(0.5).Remote().Get(10s), zero);
+}
+
+TEST_F(PlacementTest, AHandleWorksInTasks) {
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}});
+  const auto inside = [](const PlacementGroup& passed) {
+    return passed.Wait(10s) && !Task(WhereAmI).InBundle(passed, 0).Remote(0).Get(10s).empty();
+  };
+  EXPECT_TRUE(Task(inside).Remote(group).Get(20s));
+}
+
+// ---- a cluster ----
+
+class ClusterPlacementTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    secrets_ = folder_.path() + "/secrets";
+    unsetenv("MANTA_ADDRESS");
+    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
+  }
+  void TearDown() override {
+    Shutdown();
+    Manta({"stop"});
+    std::filesystem::remove_all(secrets_);
+    unsetenv("MANTA_SECRETS");
+  }
+  std::string Manta(std::vector<std::string> words) {
+    words.insert(words.begin(), {"--secrets", secrets_});
+    Child child("manta", words);
+    const int status = child.Finish();
+    if (status != 0 && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
+    return status == 0 ? child.Out() : std::string();
+  }
+  void Join(const std::string& name, const std::string& labels, const std::string& cpus = "2") {
+    Manta({"start", "--join", Head(), "--cpus", cpus, "--name", name, "--labels", labels, "--store-bytes", "67108864"});
+  }
+  // Two CPUs each: n1 in zone a, n2 (with disk) and n3 in zone b.
+  void StartThree() {
+    Manta({"start", "--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1", "--labels", "zone=a",
+           "--store-bytes", "67108864"});
+    Join("n2", "zone=b,disk=ssd");
+    Join("n3", "zone=b");
+    Init();
+  }
+  [[nodiscard]] std::string State() const { return ReadFile(secrets_ + "/cluster"); }
+  [[nodiscard]] std::string Head() const {
+    std::istringstream words(State());
+    std::string word;
+    words >> word >> word;
+    return word;
+  }
+  [[nodiscard]] pid_t PidOf(const std::string& what, const std::string& name) const {
+    for (const std::string& line : Lines(State())) {
+      if (line.starts_with(what) && line.ends_with(name)) return std::atoi(line.substr(what.size() + 1).c_str());
+    }
+    return 0;
+  }
+  static std::set<std::string> Different(const std::vector<std::string>& names) { return {names.begin(), names.end()}; }
+  // Of a group that is ready: each bundle's task runs on the bundle's node.
+  static std::vector<std::string> NodesOf(const PlacementGroup& group) {
+    EXPECT_TRUE(group.Wait(10s)) << DescribePlacementGroup(group).why;
+    const GroupInfo info = DescribePlacementGroup(group);
+    std::vector<Ref<std::string>> refs;
+    for (std::size_t i = 0; i < info.bundles.size(); ++i) {
+      refs.push_back(Task(WhereAmI).InBundle(group, static_cast<int>(i)).Remote(0));
+    }
+    for (std::size_t i = 0; i < refs.size(); ++i) EXPECT_EQ(refs[i].Get(20s), info.nodes[i]) << "bundle " << i;
+    return info.nodes;
+  }
+
+  Folder folder_;
+  std::string secrets_;
+};
+
+TEST_F(ClusterPlacementTest, LabelsChooseTheNode) {
+  StartThree();
+  EXPECT_THAT(Manta({"nodes"}), HasSubstr("disk=ssd"));
+  const auto run = [](std::vector<LabelRule> rules) {
+    std::set<std::string> nodes;
+    for (int i = 0; i < 4; ++i) nodes.insert(Task(WhereAmI).Labels(rules).Remote(5).Get(20s));
+    return nodes;
+  };
+  EXPECT_EQ(run({LabelRule::Exists("disk")}), (std::set<std::string>{"n2"}));
+  EXPECT_EQ(run({LabelRule::Equals("zone", "b"), LabelRule::Absent("disk")}), (std::set<std::string>{"n3"}));
+  EXPECT_EQ(run({LabelRule::NotIn("zone", {"b", "c"})}), (std::set<std::string>{"n1"}));
+  EXPECT_EQ(run({LabelRule::In("zone", {"b", "c"})}).count("n1"), 0U);
+  const std::string what =
+      WhatOf<InfeasibleError>(Task(WhereAmI).Labels({LabelRule::Equals("zone", "moon")}).Remote(0));
+  EXPECT_THAT(what, HasSubstr("zone=moon"));
+  EXPECT_THAT(what, HasSubstr("disk=ssd"));
+  EXPECT_EQ(Task(WhereAmI).PreferLabels({LabelRule::Exists("disk")}).Remote(5).Get(20s), "n2");
+  EXPECT_FALSE(Task(WhereAmI).PreferLabels({LabelRule::Exists("moon")}).Remote(5).Get(20s).empty());
+}
+
+TEST_F(ClusterPlacementTest, AffinityNamesTheNodeHardOrSoft) {
+  StartThree();
+  std::map<std::string, std::string> numbers;
+  for (const NodeInfo& node : Nodes()) numbers[node.name] = std::to_string(node.number);
+  ASSERT_EQ(numbers.size(), 3U);
+  for (const char* name : {"n1", "n2", "n3"}) {
+    EXPECT_EQ(Task(WhereAmI).OnNode(name).Remote(0).Get(20s), name);
+    EXPECT_EQ(Task(WhereAmI).OnNode(numbers[name]).Remote(0).Get(20s), name);
+    EXPECT_EQ(Task(WhereAmI).OnNode(name, true).Remote(0).Get(20s), name);
+  }
+  // More than fit there wait for it, and go nowhere else.
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 8; ++i) refs.push_back(Task(WhereAmI).OnNode("n3").Remote(50));
+  for (const Ref<std::string>& ref : refs) EXPECT_EQ(ref.Get(20s), "n3");
+  const std::string what = WhatOf<InfeasibleError>(Task(WhereAmI).OnNode("n7").Remote(0));
+  EXPECT_THAT(what, HasSubstr("n7"));
+  EXPECT_FALSE(Task(WhereAmI).OnNode("n7", true).Remote(0).Get(20s).empty());
+  kill(PidOf("node", "n3"), SIGKILL);
+  EXPECT_TRUE(Eventually([] { return Nodes().size() == 2; }, 10s));
+  EXPECT_THAT(WhatOf<InfeasibleError>(Task(WhereAmI).OnNode("n3").Remote(1)), HasSubstr("n3"));
+  EXPECT_NE(Task(WhereAmI).OnNode("n3", true).Remote(1).Get(20s), "n3");
+}
+
+TEST_F(ClusterPlacementTest, SpreadTasksRunOnAllNodes) {
+  StartThree();
+  std::map<std::string, int> one_by_one;
+  for (int i = 0; i < 9; ++i) ++one_by_one[Task(WhereAmI).Spread().Remote(0).Get(20s)];
+  EXPECT_EQ(one_by_one.size(), 3U);
+  for (const auto& [node, count] : one_by_one) EXPECT_GE(count, 2) << node;
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 6; ++i) refs.push_back(Task(WhereAmI).Spread().Remote(300));
+  std::map<std::string, int> together;
+  for (const Ref<std::string>& ref : refs) ++together[ref.Get(20s)];
+  EXPECT_EQ(together.size(), 3U);
+  // Without the wish the first ones stay at home.
+  EXPECT_EQ(Task(WhereAmI).Remote(0).Get(20s), "n1");
+}
+
+TEST_F(ClusterPlacementTest, ResourcesAreThoseOfAllNodes) {
+  StartThree();
+  EXPECT_EQ(ClusterResources().at("CPU"), 6);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 6; }));
+  const std::string go = folder_.path() + "/go";
+  const Ref<std::string> far = Task(Until).OnNode("n2").Remote(go);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 5; }));
+  Touch(go);
+  far.Get(20s);
+  unlink(go.c_str());
+}
+
+TEST_F(ClusterPlacementTest, EachStrategyIsKept) {
+  StartThree();
+  const std::vector<Bundle> two{{{"CPU", 1}}, {{"CPU", 1}}};
+  const std::vector<Bundle> three{{{"CPU", 1}}, {{"CPU", 1}}, {{"CPU", 1}}};
+  for (const GroupStrategy strategy : {GroupStrategy::kPack, GroupStrategy::kStrictPack}) {
+    const PlacementGroup group = CreatePlacementGroup(two, strategy);
+    EXPECT_EQ(Different(NodesOf(group)).size(), 1U);
+    RemovePlacementGroup(group);
+  }
+  for (const GroupStrategy strategy : {GroupStrategy::kSpread, GroupStrategy::kStrictSpread}) {
+    const PlacementGroup group = CreatePlacementGroup(three, strategy);
+    EXPECT_EQ(Different(NodesOf(group)).size(), 3U);
+    RemovePlacementGroup(group);
+  }
+  // What the soft ones do when it is not possible.
+  const PlacementGroup packed = CreatePlacementGroup(three, GroupStrategy::kPack);
+  EXPECT_EQ(Different(NodesOf(packed)).size(), 2U);
+  RemovePlacementGroup(packed);
+  std::vector<Bundle> six(6, Bundle{{"CPU", 1}});
+  const PlacementGroup spread = CreatePlacementGroup(six, GroupStrategy::kSpread);
+  EXPECT_EQ(Different(NodesOf(spread)).size(), 3U);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 0; }));
+  RemovePlacementGroup(spread);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 6; }));
+}
+
+TEST_F(ClusterPlacementTest, TasksOfAnyBundleUseThemAll) {
+  StartThree();
+  const PlacementGroup group =
+      CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread);
+  const std::string go = folder_.path() + "/go";
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 3; ++i) refs.push_back(Task(Until).InBundle(group).Remote(go));
+  ASSERT_TRUE(group.Wait(10s));
+  // All three at a time, or they would not end.
+  std::this_thread::sleep_for(1s);
+  Touch(go);
+  std::set<std::string> nodes;
+  for (const Ref<std::string>& ref : refs) nodes.insert(ref.Get(20s));
+  EXPECT_EQ(nodes.size(), 3U);
+  unlink(go.c_str());
+}
+
+TEST_F(ClusterPlacementTest, AGroupThatCannotFitWaitsAndSaysWhyUntilANodeComes) {
+  StartThree();
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 3}}});
+  EXPECT_FALSE(group.Wait(200ms));
+  EXPECT_TRUE(Eventually([&] { return !DescribePlacementGroup(group).why.empty(); }));
+  const std::string why = DescribePlacementGroup(group).why;
+  EXPECT_THAT(why, HasSubstr("CPU 3"));
+  EXPECT_THAT(why, HasSubstr("CPU 2"));
+  const Ref<std::string> waits = Task(WhereAmI).InBundle(group, 1).SetCpus(3).Remote(0);
+  Join("n4", "zone=c", "4");
+  EXPECT_TRUE(group.Wait(10s));
+  EXPECT_EQ(waits.Get(20s), "n4");
+  EXPECT_EQ(DescribePlacementGroup(group).why, "");
+}
+
+TEST_F(ClusterPlacementTest, GroupsThatCompeteNeverHoldHalfOfWhatTheyNeed) {
+  StartThree();
+  const std::vector<Bundle> all{{{"CPU", 2}}, {{"CPU", 2}}, {{"CPU", 2}}};
+  std::vector<PlacementGroup> groups;
+  for (int i = 0; i < 4; ++i) groups.push_back(CreatePlacementGroup(all, GroupStrategy::kStrictSpread));
+  // One at a time has everything; the others get their turns.
+  for (const PlacementGroup& group : groups) {
+    EXPECT_TRUE(group.Wait(20s)) << DescribePlacementGroup(group).why;
+    int ready = 0;
+    for (const GroupInfo& info : ListPlacementGroups()) ready += info.ready ? 1 : 0;
+    EXPECT_EQ(ready, 1);
+    EXPECT_FALSE(Task(WhereAmI).InBundle(group, 2).SetCpus(2).Remote(0).Get(20s).empty());
+    RemovePlacementGroup(group);
+  }
+  EXPECT_TRUE(ListPlacementGroups().empty());
+}
+
+TEST_F(ClusterPlacementTest, AGroupGetsTheCpusOfTasksThatEndMeanwhile) {
+  StartThree();
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 60; ++i) refs.push_back(Task(WhereAmI).Remote(20));
+  const PlacementGroup group =
+      CreatePlacementGroup({{{"CPU", 2}}, {{"CPU", 2}}, {{"CPU", 2}}}, GroupStrategy::kStrictSpread);
+  EXPECT_TRUE(group.Wait(20s));
+  RemovePlacementGroup(group);
+  for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get(20s).empty());
+}
+
+TEST_F(ClusterPlacementTest, RemovalEndsWhatRunsInItOnEveryNode) {
+  StartThree();
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}, {{"CPU", 1}}},
+                                                    GroupStrategy::kStrictSpread, {"short-lived", "", false});
+  const std::string never = folder_.path() + "/never";
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 3; ++i) refs.push_back(Task(Until).InBundle(group, i).Remote(never));
+  for (int i = 0; i < 3; ++i) refs.push_back(Task(Until).InBundle(group, i).Remote(never));  // these wait
+  ASSERT_TRUE(group.Wait(10s));
+  std::this_thread::sleep_for(300ms);
+  RemovePlacementGroup(group);
+  for (const Ref<std::string>& ref : refs) EXPECT_THAT(WhatOf<NotFoundError>(ref), HasSubstr("placement group"));
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 6; }));
+  EXPECT_THROW(group.Wait(1s), NotFoundError);
+}
+
+TEST_F(ClusterPlacementTest, BundlesOfANodeThatDiesComeBackOnAnother) {
+  StartThree();
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 2}}, {{"CPU", 2}}}, GroupStrategy::kStrictSpread);
+  std::vector<std::string> nodes = NodesOf(group);
+  // The one that is not this program's.
+  const std::size_t lost = nodes[0] == "n1" ? 1 : 0;
+  const std::string kept = nodes[1 - lost];
+  const std::string go = folder_.path() + "/go";
+  const Ref<std::string> task = Task(Until).InBundle(group, static_cast<int>(lost)).Remote(go);
+  std::this_thread::sleep_for(300ms);
+  kill(PidOf("node", nodes[lost]), SIGKILL);
+  Touch(go);
+  const std::string now = task.Get(30s);
+  EXPECT_NE(now, nodes[lost] == now ? std::string() : nodes[lost]);
+  EXPECT_TRUE(Eventually(
+      [&] {
+        const GroupInfo info = DescribePlacementGroup(group);
+        return info.ready && info.nodes[lost] != nodes[lost] && info.nodes[1 - lost] == kept;
+      },
+      10s));
+  EXPECT_EQ(NodesOf(group)[1 - lost], kept);
+  unlink(go.c_str());
+}
+
+TEST_F(ClusterPlacementTest, GroupsEndWithTheirProgramUnlessDetached) {
+  StartThree();
+  static_cast<void>(CreatePlacementGroup({{{"CPU", 1}}}, GroupStrategy::kPack, {"mine", "", false}));
+  const PlacementGroup kept = CreatePlacementGroup({{{"CPU", 1}}}, GroupStrategy::kPack, {"kept", "", true});
+  ASSERT_TRUE(kept.Wait(10s));
+  Shutdown();
+  Init();
+  EXPECT_TRUE(Eventually([] { return ListPlacementGroups().size() == 1; }));
+  EXPECT_THROW(static_cast<void>(GetPlacementGroup("mine")), NotFoundError);
+  const PlacementGroup again = GetPlacementGroup("kept");
+  EXPECT_EQ(again, kept);
+  EXPECT_FALSE(Task(WhereAmI).InBundle(again, 0).Remote(0).Get(20s).empty());
+  RemovePlacementGroup(again);
+}
+
+TEST_F(ClusterPlacementTest, GroupsSurviveTheHead) {
+  StartThree();
+  const PlacementGroup group =
+      CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread);
+  const std::vector<std::string> before = NodesOf(group);
+  kill(PidOf("control", ""), SIGKILL);
+  EXPECT_EQ(Task(WhereAmI).InBundle(group, 0).SetName("meanwhile").Remote(0).Get(20s), before[0]);
+  EXPECT_NE(Manta({"start", "--head"}), "");
+  EXPECT_TRUE(Eventually(
+      [&] {
+        try {
+          return DescribePlacementGroup(group).ready;
+        } catch (const UnavailableError&) {
+          return false;
+        }
+      },
+      10s));
+  EXPECT_EQ(NodesOf(group), before);
+  RemovePlacementGroup(group);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 6; }));
+}
+
+TEST_F(ClusterPlacementTest, ADrainedNodesBundlesMove) {
+  StartThree();
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread);
+  const std::vector<std::string> nodes = NodesOf(group);
+  const std::string leaves = nodes[0] == "n1" ? nodes[1] : nodes[0];
+  EXPECT_THAT(Manta({"drain", leaves}), HasSubstr("has left"));
+  EXPECT_TRUE(Eventually(
+      [&] {
+        const GroupInfo info = DescribePlacementGroup(group);
+        return info.ready && !Different(info.nodes).contains(leaves);
+      },
+      10s));
+  EXPECT_FALSE(Different(NodesOf(group)).contains(leaves));
+}
+
+}  // namespace
+}  // namespace manta::testing
