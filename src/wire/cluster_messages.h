@@ -154,8 +154,8 @@ struct ClusterView {
   bool whole = false;
   std::vector<NodeFacts> nodes;
 };
-// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, or by Failed (kInfeasible: no node that lives
-// can hold it).
+// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, or by Failed (kInfeasible: no node that
+// lives can hold it).
 inline constexpr Kind kPlace = static_cast<Kind>(ClusterKind::kPlace);
 // C -> N. The body is a std::vector<rules::Placement>.
 inline constexpr Kind kPlaced = static_cast<Kind>(ClusterKind::kPlaced);
