@@ -1,5 +1,5 @@
-// Frames and messages of a hostile peer: whatever arrives, in whatever pieces, is a frame or a Status, and every message
-// that decodes encodes again.
+// Frames and messages of a hostile peer: whatever arrives, in whatever pieces, is a frame or a Status, and every
+// message that decodes encodes again.
 #include <cstddef>
 #include <cstdint>
 #include <string>
