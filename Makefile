@@ -38,11 +38,12 @@ bench:  ## release build, then every workload beside its baseline
 	$(BUILD) release -j $(JOBS)
 	build/release/bin/manta-bench $(ARGS)
 
-check:  ## format, layering, pure archives, header self-containment, documents, clang-tidy
+check:  ## format, layering, pure archives, header self-containment, documents, protocols, clang-tidy
 	@scripts/install-deps build test check
 	scripts/format --check
 	scripts/layering
 	scripts/docs
+	scripts/protocols --check
 	cmake --preset dev -Wno-dev
 	$(BUILD) dev -j $(JOBS) --target headers
 	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim

@@ -23,11 +23,11 @@
 #include "base/loop.h"
 #include "control/embedded_storage.h"
 #include "control/head.h"
-#include "control/local_listener.h"
 #include "control/redis_storage.h"
 #include "control/server.h"
 #include "control/tables.h"
 #include "wire/listener.h"
+#include "wire/local_listener.h"
 
 namespace {
 
@@ -75,14 +75,21 @@ Result<std::string> ReadPassword(const std::string& path) {
   return text;
 }
 
+Status MakeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  const Status status = manta::control::DiskError(Cat("cannot make folder ", folder), errno);
+  const std::string parent = folder.substr(0, std::max<std::size_t>(folder.find_last_of('/'), 1));
+  return Status(status.code(),
+                Cat(status.message(), errno == ENOENT ? Cat("; make ", parent, " first, or name another with --folder")
+                                                      : "; name one with --folder that this user may make"));
+}
+
 Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::base::Loop& loop,
                                                                          const Options& options) {
   std::vector<std::unique_ptr<manta::control::Storage>> shards;
   if (options.redis.empty()) {
     // The folder of the shards is made here; each shard's own by the storage.
-    if (mkdir(options.folder.c_str(), 0700) != 0 && errno != EEXIST) {
-      return manta::control::DiskError(Cat("cannot make folder ", options.folder), errno);
-    }
+    if (Status made = MakeFolder(options.folder); !made.ok()) return made;
     for (std::size_t i = 0; i < options.shards; ++i) {
       manta::control::EmbeddedOptions embedded;
       embedded.folder = Cat(options.folder, "/shard-", i);
@@ -109,25 +116,21 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
   return shards;
 }
 
-// Links from members of the cluster, to whom they are for.
-Result<std::unique_ptr<manta::wire::Listener>> Serve(manta::base::Loop& loop, const Options& options,
-                                                     manta::control::Server& server, manta::control::Head& head) {
-  Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
-  if (!secrets.ok()) return secrets.status();
+// Takes the port; nobody is let in before Listener::Begin. So a bad address is told at once, not after the tables were
+// read, and nodes that look for a head that is just starting hear that nobody is there yet.
+Result<std::unique_ptr<manta::wire::Listener>> TakePort(manta::base::Loop& loop, const Options& options,
+                                                        std::shared_ptr<manta::wire::Secrets> secrets,
+                                                        manta::wire::Listener::OnLink on_link) {
   manta::wire::ListenOptions listen;
   listen.address = options.listen;
-  listen.secrets = std::move(*secrets);
+  listen.secrets = std::move(secrets);
   listen.roles = RoleBit(manta::wire::LinkRole::kNode) | RoleBit(manta::wire::LinkRole::kControl) |
                  RoleBit(manta::wire::LinkRole::kTool);
   listen.tls = options.tls;
   listen.accept_joins = options.tls;
+  listen.later = true;
   return manta::wire::Listener::Create(
-      loop, std::move(listen),
-      [&server, &head](manta::wire::Link link) {
-        if (link.role != manta::wire::LinkRole::kControl) return head.Add(std::move(link));
-        if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
-      },
-      [](const std::string& peer, const Status& what) {
+      loop, std::move(listen), std::move(on_link), [](const std::string& peer, const Status& what) {
         std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.ok() ? "joined" : what.message().c_str());
       });
 }
@@ -155,6 +158,18 @@ int Run(const Options& options) {
   });
   if (!status.ok()) return Complain(status);
 
+  manta::wire::Listener::OnLink on_link;  // set when there is somebody to hand it to
+  std::shared_ptr<manta::wire::Secrets> secrets;
+  std::unique_ptr<manta::wire::Listener> listener;
+  if (!options.listen.empty()) {
+    Result<std::shared_ptr<manta::wire::Secrets>> found = manta::wire::Secrets::OpenOrCreate(options.secrets);
+    if (!found.ok()) return Complain(found.status());
+    secrets = std::move(*found);
+    auto made = TakePort(**loop, options, secrets, [&](manta::wire::Link link) { on_link(std::move(link)); });
+    if (!made.ok()) return Complain(made.status());
+    listener = std::move(*made);
+  }
+
   auto shards = OpenShards(**loop, options);
   if (!shards.ok()) return Complain(shards.status());
   manta::control::Tables tables(**loop, std::move(*shards));
@@ -166,13 +181,13 @@ int Run(const Options& options) {
 
   manta::control::Server server(**loop, tables);
   manta::control::Head head(**loop, tables);
-  std::unique_ptr<manta::control::LocalListener> local;
-  std::unique_ptr<manta::wire::Listener> listener;
+  std::unique_ptr<manta::wire::LocalListener> local;
   std::string address = options.address;
-  if (options.listen.empty()) {
-    auto made = manta::control::LocalListener::Listen(**loop, options.address, [&](manta::base::Fd socket) {
-      if (const Status added = server.Add(std::move(socket)); !added.ok()) Complain(added);
-    });
+  if (!listener) {
+    auto made =
+        manta::wire::LocalListener::Listen(**loop, options.address, "manta-control", [&](manta::base::Fd socket) {
+          if (const Status added = server.Add(std::move(socket)); !added.ok()) Complain(added);
+        });
     if (!made.ok()) return Complain(made.status());
     local = std::move(*made);
   } else {
@@ -182,9 +197,12 @@ int Run(const Options& options) {
     if (stopping) return 0;
     if (!opened->ok()) return Complain(*opened);
     head.OnStop([&] { stopping = true; });
-    Result<std::unique_ptr<manta::wire::Listener>> made = Serve(**loop, options, server, head);
-    if (!made.ok()) return Complain(made.status());
-    listener = std::move(*made);
+    head.ShareToken(secrets);
+    on_link = [&](manta::wire::Link link) {
+      if (link.role != manta::wire::LinkRole::kControl) return head.Add(std::move(link));
+      if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
+    };
+    if (const Status begun = listener->Begin(); !begun.ok()) return Complain(begun);
     address = listener->address();
   }
   if (options.ready_fd >= 0) {
@@ -230,9 +248,7 @@ int main(int argc, char** argv) {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
     }
     const std::string parent = std::string(home) + "/.manta";
-    if (mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST) {
-      return Complain(manta::control::DiskError(Cat("cannot make folder ", parent), errno));
-    }
+    if (const Status made = MakeFolder(parent); !made.ok()) return Complain(made);
     options.folder = parent + "/control";
   }
   if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();

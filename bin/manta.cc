@@ -58,6 +58,7 @@ struct Options {
   std::string node;
   double timeout = 3600;
   bool rotate = false;
+  double grace = 60;
   double valid = 3600;
   // cluster
   int count = 2;
@@ -141,10 +142,17 @@ int ShowToken(const Options& options) {
   Result<std::shared_ptr<Secrets>> secrets = Secrets::Open(options.folder);
   if (!secrets.ok()) return Complain(secrets.status());
   if (options.rotate) {
-    constexpr std::int64_t kGraceSeconds = 60;
-    if (const Status status = (*secrets)->RotateToken(kGraceSeconds); !status.ok()) return Complain(status);
-    std::printf("the cluster has a new token; the old one is accepted for %d s more\n",
-                static_cast<int>(kGraceSeconds));
+    if (!manta::wire::HasAuthority(options.folder)) {
+      // A joined node would shut itself out. A cluster on one machine has no authority, and one folder.
+      const Result<LocalCluster> here = LocalCluster::Read(options.folder);
+      if (here.ok() && here.value().tls) {
+        return Complain(Status(Code::kInvalid, Cat("the token is changed on the head, at ", here.value().head)));
+      }
+    }
+    const auto grace = static_cast<std::int64_t>(options.grace);
+    if (const Status status = (*secrets)->RotateToken(grace); !status.ok()) return Complain(status);
+    std::printf("the cluster has a new token; its nodes are being told, the old one is accepted for %lld s more\n",
+                static_cast<long long>(grace));
     return 0;
   }
   const Result<LocalCluster> local = LocalCluster::Read(options.folder);
@@ -446,7 +454,12 @@ int main(int argc, char** argv) {
   drain->add_option("--timeout", options.timeout, "seconds")->capture_default_str();
 
   CLI::App* token = app.add_subcommand("token", "prints a join token, good once");
-  token->add_flag("--rotate", options.rotate, "instead: a new cluster token");
+  CLI::Option* rotate =
+      token->add_flag("--rotate", options.rotate, "instead: a new cluster token; nodes that are connected get it");
+  token->add_option("--grace", options.grace, "seconds for which the old one is still accepted")
+      ->check(CLI::Range(0.0, 1e6))
+      ->needs(rotate)
+      ->capture_default_str();
   token->add_option("--valid", options.valid, "seconds for which it is good")->capture_default_str();
 
   CLI::App* cluster = app.add_subcommand("cluster", "a cluster of several nodes on this machine, until Ctrl-C");

@@ -35,6 +35,12 @@ Result<wire::NodeFacts> Decoded(const std::string& text) {
   }
 }
 
+wire::NewToken MessageOf(const wire::Keys& keys) {
+  const std::int64_t left = keys.has_previous ? keys.previous_until - wire::UnixNow() : 0;
+  return {std::string(reinterpret_cast<const char*>(keys.token.data()), keys.token.size()),
+          std::max<std::int64_t>(left, 0)};
+}
+
 }  // namespace
 
 Head::Head(base::Loop& loop, Tables& tables)
@@ -84,6 +90,7 @@ void Head::Open(std::function<void(const Status&)> done) {
       tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
     }
     timer_ = loop_.Every(kTickUs, [this] {
+      TellToken();
       rules::MembershipActions actions;
       membership_.Tick(base::NowMicros(), &actions);
       Perform(actions);
@@ -259,6 +266,9 @@ void Head::Welcome(Peer& peer, std::uint64_t call) {
   }
   peer.connection->Send(view);
   peer.connection->SendEncoded(groups_.WholeView());
+  // It may have come with the token from before a rotation.
+  if (!secrets_) return;
+  if (const wire::Keys keys = secrets_->keys(); keys.has_previous) peer.connection->Send(MessageOf(keys));
 }
 
 void Head::Fence(Peer& peer, std::uint64_t call, const std::string& why) {
@@ -442,6 +452,20 @@ void Head::Died(NodeNumber number, const std::string& why) {
 
 void Head::Tell(const std::vector<wire::NodeFacts>& changed) {
   const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed});
+  for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
+}
+
+void Head::ShareToken(std::shared_ptr<wire::Secrets> secrets) {
+  secrets_ = std::move(secrets);
+  told_ = secrets_->keys().token;
+}
+
+void Head::TellToken() {
+  if (!secrets_) return;
+  const wire::Keys keys = secrets_->keys();
+  if (wire::SameSecret(keys.token, told_)) return;
+  told_ = keys.token;
+  const std::string frame = wire::EncodeFrame(MessageOf(keys));
   for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
 }
 

@@ -27,6 +27,7 @@
 #include "wire/cluster_messages.h"
 #include "wire/connection.h"
 #include "wire/negotiation.h"
+#include "wire/secrets.h"
 
 namespace manta::control {
 
@@ -41,6 +42,8 @@ class Head {
   void Open(std::function<void(const Status&)> done);
   // Roles kNode and kTool.
   void Add(wire::Link link);
+  // Nodes are told when the token in this folder changes.
+  void ShareToken(std::shared_ptr<wire::Secrets> secrets);
   // Somebody asked for the end of the cluster, every node has been told, and has gone or had its time.
   void OnStop(std::function<void()> callback) { on_stop_ = std::move(callback); }
 
@@ -76,6 +79,7 @@ class Head {
   void Perform(const rules::MembershipActions& actions);
   void Died(NodeNumber number, const std::string& why);
   void Tell(const std::vector<wire::NodeFacts>& changed);
+  void TellToken();
   void Save(const wire::NodeFacts& facts, std::function<void(const Status&)> done);
   // So that it can be placed on before its first heartbeat.
   void Introduce(const wire::NodeFacts& facts);
@@ -95,6 +99,8 @@ class Head {
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<NodeNumber, std::uint64_t> serials_;  // of nodes that are connected
   base::Loop::TimerId timer_ = 0;
+  std::shared_ptr<wire::Secrets> secrets_;  // null: none to share
+  wire::Token told_{};                      // to all nodes
   bool stopping_ = false;
   base::Loop::TimerId stop_timer_ = 0;
   std::size_t saving_ = 0;  // records on their way to the disk

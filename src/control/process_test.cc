@@ -198,6 +198,15 @@ TEST_F(ControlProcessTest, SaysWhatIsWrong) {
   EXPECT_NE(process_.Start({"--redis", "127.0.0.1:1", "--redis-password-file", password}).find("chmod 600"),
             std::string::npos);
   process_.End(SIGKILL);
+  EXPECT_NE(process_.Start({"--folder", "/nowhere/at/all"}).find("; make /nowhere/at first"), std::string::npos);
+  process_.End(SIGKILL);
+  // A bad address is found out before anything is made.
+  EXPECT_NE(
+      process_.Start({"--folder", folder_.path() + "/c", "--secrets", folder_.path() + "/s", "--listen", "10.0.0.1:0"})
+          .find("refusing to listen"),
+      std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/c"));
+  process_.End(SIGKILL);
   ASSERT_EQ(Start(), address_ + "\n");
   ControlProcess second;
   EXPECT_NE(second.Start({"--folder", folder_.path() + "/c", "--shards", "2"}).find("in use by another process"),

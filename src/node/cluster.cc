@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 #include "base/clock.h"
@@ -178,6 +179,10 @@ void Cluster::OnFrame(wire::Frame& frame) {
     }
     case wire::ClusterKind::kProbe:
       return Beat();
+    case wire::ClusterKind::kNewToken: {
+      const Result<wire::NewToken> changed = frame.As<wire::NewToken>();
+      return changed.ok() ? OnNewToken(changed.value()) : bad(changed.status());
+    }
     case wire::ClusterKind::kDrain:
       return events_.drain();
     case wire::ClusterKind::kFenced: {
@@ -219,6 +224,16 @@ void Cluster::OnWelcome(const wire::NodeWelcome& welcome) {
     CheckLease();
     if (welcomed_) Beat();
   });
+}
+
+void Cluster::OnNewToken(const wire::NewToken& changed) {
+  wire::Token token{};
+  if (changed.token.size() != token.size()) return;
+  std::memcpy(token.data(), changed.token.data(), token.size());
+  if (wire::SameSecret(token, secrets_->keys().token)) return;  // the folder is the head's, or it was told before
+  if (const Status status = secrets_->InstallToken(token, changed.good_seconds); !status.ok()) {
+    std::fprintf(stderr, "mantad: the cluster has a new token, which cannot be kept: %s\n", status.message().c_str());
+  }
 }
 
 void Cluster::OnView(const wire::ClusterView& view) {

@@ -119,6 +119,7 @@ class Cluster {
   void OnFrame(wire::Frame& frame);
   void OnLost(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
+  void OnNewToken(const wire::NewToken& changed);
   void OnView(const wire::ClusterView& view);
   void Apply(const wire::NodeFacts& facts);
   void ConnectAgain(const Status& why);

@@ -2,13 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -23,16 +20,6 @@ namespace {
 constexpr std::size_t kPrestart = 4;
 
 static_assert(shm::kPinBoardOffset + store::PinBoard::kBytes <= shm::kChunksOffset);
-
-// "@name" as the kernel wants it.
-bool ToSocketAddress(const std::string& address, sockaddr_un* out, socklen_t* length) {
-  *out = {};
-  out->sun_family = AF_UNIX;
-  if (address.size() < 2 || address.size() > sizeof out->sun_path || address[0] != '@') return false;
-  std::memcpy(out->sun_path + 1, address.data() + 1, address.size() - 1);
-  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  return true;
-}
 
 std::size_t Cpus(const Resources& total) {
   return static_cast<std::size_t>(std::max<std::int64_t>(total.Get("CPU") / kUnit, 1));
@@ -97,7 +84,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
 }
 
 Daemon::~Daemon() {
-  if (listener_.valid()) loop_->Unwatch(listener_.get());
+  listener_.reset();
   loop_->Cancel(drain_timer_);
   // The pool's last words would go to members that are destroyed before it: end it all here.
   std::vector<Id> ids;
@@ -108,27 +95,10 @@ Daemon::~Daemon() {
 }
 
 Status Daemon::Listen() {
-  sockaddr_un name{};
-  socklen_t length = 0;
-  if (!ToSocketAddress(config_.address, &name, &length)) {
-    return Status(Code::kInvalid, Cat("'", config_.address, "' is no address of a node: give '@' and up to ",
-                                      sizeof name.sun_path - 1, " characters"));
-  }
-  spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  listener_.Reset(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!listener_.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
-  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-    if (errno == EADDRINUSE) {
-      return Status(Code::kUnavailable, Cat("address ", config_.address,
-                                            " is taken: another node listens there; stop it "
-                                            "or choose another --address"));
-    }
-    return Status(Code::kIo, Cat("cannot listen at ", config_.address, ": ", std::strerror(errno)));
-  }
-  if (listen(listener_.get(), 256) != 0) return Status(Code::kIo, Cat("cannot listen: ", std::strerror(errno)));
-  if (Status status = loop_->Watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { Accept(); }); !status.ok()) {
-    return status;
-  }
+  Result<std::unique_ptr<wire::LocalListener>> listener = wire::LocalListener::Listen(
+      *loop_, config_.address, "mantad", [this](base::Fd socket) { Accept(std::move(socket)); });
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(*listener);
   if (config_.private_fd < 0) return {};
   base::Fd socket(fcntl(config_.private_fd, F_DUPFD_CLOEXEC, 3));
   if (!socket.valid() || fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) {
@@ -143,29 +113,11 @@ Status Daemon::Listen() {
   return {};
 }
 
-void Daemon::Accept() {
-  for (;;) {
-    base::Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EMFILE && errno != ENFILE) return;
-      // Whoever knocks is turned away rather than kept waiting, and this loop kept busy.
-      std::fprintf(stderr, "mantad: out of file descriptors, a connection is refused; raise `ulimit -n`\n");
-      spare_.Reset(-1);
-      socket.Reset(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      socket.Reset(-1);
-      spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (!spare_.valid()) return;
-      continue;
-    }
-    ucred who{};
-    socklen_t length = sizeof who;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != getuid()) continue;
-    const Result<Peer*> peer = peers_.Add(
-        std::move(socket), [this](Peer& from, wire::Frame& frame) { OnFrame(from, frame); },
-        [this](Peer& from, const Status& why) { OnClosed(from, why); });
-    if (!peer.ok()) std::fprintf(stderr, "mantad: %s\n", peer.status().message().c_str());
-  }
+void Daemon::Accept(base::Fd socket) {
+  const Result<Peer*> peer = peers_.Add(
+      std::move(socket), [this](Peer& from, wire::Frame& frame) { OnFrame(from, frame); },
+      [this](Peer& from, const Status& why) { OnClosed(from, why); });
+  if (!peer.ok()) std::fprintf(stderr, "mantad: %s\n", peer.status().message().c_str());
 }
 
 void Daemon::OnFrame(Peer& peer, wire::Frame& frame) {

@@ -44,6 +44,7 @@
 #include "node/worker_pool.h"
 #include "shm/node_area.h"
 #include "store/keeper.h"
+#include "wire/local_listener.h"
 
 namespace manta::node {
 
@@ -113,7 +114,7 @@ class Daemon {
 
   // daemon.cc: who is there
   Status Listen();
-  void Accept();
+  void Accept(base::Fd socket);
   void OnFrame(Peer& peer, wire::Frame& frame);
   void OnClosed(Peer& peer, const Status& why);
   void Hello(Peer& peer, wire::Frame& frame);
@@ -182,8 +183,7 @@ class Daemon {
   std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
   std::unique_ptr<Transfers> transfers_;
   std::unordered_map<Id, Job> jobs_;
-  base::Fd listener_;
-  base::Fd spare_;  // given up for a moment to refuse a connection when descriptors run out
+  std::unique_ptr<wire::LocalListener> listener_;
   bool ending_ = false;
   bool rouse_ = false;              // a process has died in this round
   std::uint64_t private_peer_ = 0;  // its serial

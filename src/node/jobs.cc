@@ -186,8 +186,7 @@ void Daemon::Shutdown() {
   if (ending_) return;
   ending_ = true;
   if (cluster_ != nullptr) cluster_->Farewell(drain_timer_ != 0 ? "it was drained" : "it was stopped");
-  if (listener_.valid()) loop_->Unwatch(listener_.get());
-  listener_.Reset(-1);
+  listener_.reset();
   std::vector<Id> ids;
   ids.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) ids.push_back(id);

@@ -43,6 +43,7 @@ enum class ClusterKind : std::uint16_t {
   kWithdraw,
   kNodesRequest,
   kStopCluster,
+  kNewToken,
   // node and head: names of actors
   kClaimName = 320,
   kFindName,
@@ -174,9 +175,10 @@ struct ClusterView {
   bool whole = false;
   std::vector<NodeFacts> nodes;
 };
-// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, whose body is a
-// std::vector<rules::Placement>, or by Failed (kInfeasible: no node that lives can hold it).
+// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, or by Failed (kInfeasible: no node that
+// lives can hold it).
 inline constexpr Kind kPlace = static_cast<Kind>(ClusterKind::kPlace);
+// C -> N. The body is a std::vector<rules::Placement>.
 inline constexpr Kind kPlaced = static_cast<Kind>(ClusterKind::kPlaced);
 // N -> C: what was placed under this ticket did not stay there: it bounced, was cancelled, or its owner is gone.
 struct Withdraw {
@@ -209,6 +211,13 @@ struct NodesRequest {
 struct StopCluster {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kStopCluster);
   std::uint8_t unused = 0;
+};
+// C -> N: the cluster's token was changed; take it over. To every node that is connected then, and to those that come
+// back while the one before is still good. Never in plain beyond this machine, as nothing is.
+struct NewToken {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNewToken);
+  std::string token;              // 32 bytes
+  std::int64_t good_seconds = 0;  // for which the one before is accepted
 };
 
 // ---- node and head: names of actors ----
@@ -336,11 +345,12 @@ struct FarLease {
   double expected_wait_us = 0;
   JobFacts job;
 };
+// N -> N: not any more, if it still waits.
 struct FarLeaseCancel {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseCancel);
   std::uint64_t request = 0;
 };
-// `address` and `pass`: where the worker waits for its owner, and by what it knows it.
+// N -> N. `address` and `pass`: where the worker waits for its owner, and by what it knows it.
 struct FarLeaseGranted {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseGranted);
   std::uint64_t request = 0;
@@ -349,17 +359,19 @@ struct FarLeaseGranted {
   std::string address;
   std::uint64_t pass = 0;
 };
-// `bounced`: too busy; ask elsewhere. Else it cannot be done here at all.
+// N -> N. `bounced`: too busy; ask elsewhere. Else it cannot be done here at all.
 struct FarLeaseRefused {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseRefused);
   std::uint64_t request = 0;
   bool bounced = false;
   Failure failure;
 };
+// N -> N: the worker serves that request no more.
 struct FarLeaseEnded {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseEnded);
   std::uint64_t request = 0;
 };
+// N -> N: the worker died, as in LeaseLost.
 struct FarLeaseLost {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarLeaseLost);
   std::uint64_t request = 0;
@@ -464,6 +476,7 @@ struct FarWait {
   std::vector<Id> objects;
   std::vector<ProcessId> owners;
 };
+// home -> N: upon FarWait.
 struct FarObjectReady {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarObjectReady);
   Id object;
@@ -654,7 +667,7 @@ struct FarActorAttached {
 
 // ---- store to store, on connections of role kTransfer ----
 
-// The dialler asks for parts of an object, several at a time; they come in that order.
+// N -> N: the dialler asks for parts of an object, several at a time; answered by Part, in that order.
 struct FetchPart {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFetchPart);
   Id object;
@@ -662,7 +675,7 @@ struct FetchPart {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
-// The answer. If `failure` is ok, the bytes follow the frame, and 8 bytes of checksum (node/transfer_wire.h) unless the
+// N -> N. If `failure` is ok, the bytes follow the frame, and 8 bytes of checksum (node/transfer_wire.h) unless the
 // connection is encrypted, which guards them better.
 struct Part {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kPart);
@@ -683,10 +696,10 @@ struct OwnerWelcome {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kOwnerWelcome);
   ProcessId worker = kNoProcess;
 };
-// FarCalls (O -> W) and FarReplies (W -> O) have no fields: their bodies are specs (shm/spec.h: SpecHeader, name,
-// arguments) and reply records (shm/lane.h: ReplyHeader, payload, padded to 8), one after the other, exactly as they
-// stand in shared memory.
+// O -> W. The body is specs (shm/spec.h: SpecHeader, name, arguments), one after the other, exactly as they stand in
+// shared memory.
 inline constexpr Kind kFarCalls = static_cast<Kind>(ClusterKind::kFarCalls);
+// W -> O. The body is reply records (shm/lane.h: ReplyHeader, payload, padded to 8), likewise.
 inline constexpr Kind kFarReplies = static_cast<Kind>(ClusterKind::kFarReplies);
 // O -> W: shm::TaskTokens. A call that has not begun comes back (FarReturned); one that runs is asked to stop.
 struct FarCancel {

@@ -139,6 +139,7 @@ struct ControlChange {
   std::uint64_t version = 0;  // of the write or the delete
   std::optional<std::string> value;
 };
+// C -> P: of one watch.
 struct ControlChanges {
   static constexpr Kind kKind = static_cast<Kind>(ControlKind::kChanges);
   std::uint64_t watch = 0;

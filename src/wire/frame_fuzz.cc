@@ -1,22 +1,16 @@
-// Frames and messages of a hostile peer: whatever arrives, in whatever pieces, is a frame or a Status.
+// Frames and messages of a hostile peer: whatever arrives, in whatever pieces, is a frame or a Status, and every
+// message that decodes encodes again.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <tuple>
 
+#include "wire/all_messages.h"
 #include "wire/frame.h"
 
 namespace {
 
-using namespace manta::wire;  // NOLINT(google-build-using-namespace): every message by name
-
-using AllMessages =
-    std::tuple<Failed, Hello, Welcome, Goodbye, Done, Exit, LeaseRequest, LeaseCancel, LeaseRefused, LeaseGranted,
-               LeaseStart, LeaseReturn, LeaseEnded, LeaseLost, Blocked, Unblock, KillWorker, CreateActor, ActorCreated,
-               ActorStart, ActorReady, ActorFailed, AttachActor, ActorCaller, ActorState, KillActor, FindActor,
-               ActorFound, manta::wire::Expect, Publish, WaitObjects, ObjectReady, Hold, Drop, SegmentRequest,
-               SegmentLent, OpenSegment, SegmentOpened, Restore, Restored, FreeObjects, SegmentReturn, Fork, Forked,
-               Exited, LogLines, StatusRequest, StatusReply>;
+using namespace manta::wire;  // NOLINT(google-build-using-namespace)
 
 // What decodes must encode again to something that decodes.
 template <typename M>

@@ -51,6 +51,7 @@ Status Join(std::string_view join_token, const std::string& folder, const std::v
 
 // ---- what is said after the handshake; in frames, only under TLS ----
 
+// J -> C: all that the joining machine says; answered by JoinReply.
 struct JoinRequest {
   static constexpr Kind kKind = static_cast<Kind>(0xff01);
   std::string request;             // PEM

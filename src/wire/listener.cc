@@ -80,12 +80,20 @@ Status Listener::Bind() {
   // A restarted daemon gets its port back although connections of the last one linger.
   const int on = 1;
   setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(socket_.get(), target.get(), target.size) != 0 || listen(socket_.get(), options_.backlog) != 0) {
+  if (bind(socket_.get(), target.get(), target.size) != 0) {
     const Code code = errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EACCES ? Code::kInvalid : Code::kIo;
     return Status(code, Cat("cannot listen at ", options_.address, ": ", std::strerror(errno),
                             errno == EADDRINUSE ? "; stop who has it, or name another port (0: any)" : ""));
   }
   address_ = LocalOf(socket_.get()).text();
+  return options_.later ? Status() : Begin();
+}
+
+Status Listener::Begin() {
+  if (listen(socket_.get(), options_.backlog) != 0) {
+    return Status(Code::kIo, Cat("cannot listen at ", options_.address, ": ", std::strerror(errno),
+                                 errno == EADDRINUSE ? "; stop who has it, or name another port (0: any)" : ""));
+  }
   const Status status = loop_.Watch(socket_.get(), EPOLLIN, [this](std::uint32_t) { Accept(); });
   watched_ = status.ok();
   return status;
@@ -295,7 +303,18 @@ void Listener::Count(const Negotiation& negotiation) {
 
 void Listener::Note(const std::string& peer, const Status& what) {
   const OnNote callback = on_note_;  // which may destroy this object
-  if (callback) callback(peer, what);
+  if (!callback) return;
+  if (what.ok()) return callback(peer, what);  // a join is no stranger's
+  const std::int64_t now = base::NowMicros();
+  std::uint64_t untold = 0;
+  if (now - notes_since_ > kNotesUs) {
+    untold = notes_ > kNotes ? notes_ - kNotes : 0;
+    notes_since_ = now;
+    notes_ = 0;
+  }
+  if (++notes_ > kNotes) return;
+  callback(peer, untold == 0 ? what
+                             : Status(what.code(), Cat(what.message(), " (and ", untold, " others were turned away)")));
 }
 
 Result<std::unique_ptr<BlockingListener>> BlockingListener::Create(ListenOptions options) {

@@ -8,6 +8,8 @@
 // flood delays a member by a retry and not by the time limit. Who is not through after `handshake_limit_us` is cut off.
 // Out of descriptors, it stops accepting for a moment instead of spinning.
 //
+// Strangers cannot fill the log either: after kNotes of them in kNotesUs the rest are only counted, and told in one.
+//
 // The head's listener also answers joins (wire/join.h), with `accept_joins`.
 //
 // Threads: the loop's. Callbacks come from the loop; the listener may be destroyed in one.
@@ -36,6 +38,7 @@ struct ListenOptions {
   std::size_t max_pending = 128;
   std::int64_t handshake_limit_us = kHandshakeLimitMicros;
   int backlog = 512;
+  bool later = false;  // takes the port, but nobody can connect before Begin
 };
 
 // Only grow.
@@ -60,6 +63,9 @@ struct ListenCounters {
 
 class Listener {
  public:
+  static constexpr std::uint64_t kNotes = 20;
+  static constexpr std::int64_t kNotesUs = 10'000'000;
+
   using OnLink = std::function<void(Link link)>;
   // A refused, failed or joined peer, for the log. The text is ours, never the peer's.
   using OnNote = std::function<void(const std::string& peer, const Status& what)>;
@@ -67,6 +73,8 @@ class Listener {
   static Result<std::unique_ptr<Listener>> Create(base::Loop& loop, ListenOptions options, OnLink on_link,
                                                   OnNote on_note = nullptr);
   ~Listener();
+  // With ListenOptions::later: connections are accepted from now on.
+  Status Begin();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
@@ -100,6 +108,8 @@ class Listener {
   base::Loop::TimerId pause_ = 0;
   std::list<std::unique_ptr<Pending>> pending_;  // oldest first
   ListenCounters counters_;
+  std::int64_t notes_since_ = 0;
+  std::uint64_t notes_ = 0;  // since then
 };
 
 // For plain threads: a listener with a loop of its own.

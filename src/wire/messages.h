@@ -139,6 +139,7 @@ struct Goodbye {
   static constexpr Kind kKind = Kind::kGoodbye;
   std::uint8_t unused = 0;
 };
+// N -> P: the answer to calls that have no other.
 struct Done {
   static constexpr Kind kKind = Kind::kDone;
   std::uint8_t unused = 0;
@@ -419,6 +420,7 @@ struct WatchGroup {
   static constexpr Kind kKind = Kind::kWatchGroup;
   Id group;
 };
+// N -> P: upon WatchGroup.
 struct GroupChanged {
   static constexpr Kind kKind = Kind::kGroupChanged;
   GroupFacts facts;
@@ -476,6 +478,7 @@ struct WaitObjects {
   std::vector<Id> objects;
   std::vector<ProcessId> owners;
 };
+// N -> P: upon WaitObjects.
 struct ObjectReady {
   static constexpr Kind kKind = Kind::kObjectReady;
   Id object;

@@ -1,24 +1,32 @@
 // TLS connections over non-blocking sockets, and the entry to this shared object.
 //
-// OpenSSL reads from and writes to buffers of ours. Many records come in by one recv (its own read-ahead moves all the
-// rest to the front for each record: measured, half of the time), and go out by one send, never with SIGPIPE (the
-// user's program may not have it ignored), and a caller may change its mind about what to write next after the socket
-// was full.
+// OpenSSL shakes hands; the records after that are ours (wire/tls/records.h), under the traffic secrets that it tells
+// by the callback made for that. There are no tickets, so nothing is sent under these keys before we do it.
+//
+// Both read from and write to the same buffers. Many records come in by one recv, and go out by one send, never with
+// SIGPIPE (the user's program may not have it ignored), and a caller may change its mind about what to write next after
+// the socket was full.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "wire/tls/openssl.h"
+#include "wire/tls/records.h"
 
 namespace manta::wire::tls {
 namespace {
 
-constexpr std::size_t kRecord = 16U << 10;  // bytes of one TLS record at most
 constexpr std::size_t kBatch = 256U << 10;  // encrypted ahead of the socket
 constexpr std::size_t kReadAhead = 256U << 10;
+constexpr std::size_t kMostOutgoing = kBatch + (64U << 10);  // what the handshake, alerts and key updates add
+static_assert(kReadAhead > kRecordContent + kRecordExtra);
+
+// A message of type 24 and length 1: new keys from the next record on, and none wanted back. Each end counts its own.
+constexpr std::array kKeyUpdate = {std::byte{24}, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}};
 
 class Session final : public TlsSession {
  public:
@@ -29,6 +37,7 @@ class Session final : public TlsSession {
       failure_ = LastError();
       return;
     }
+    SSL_set_app_data(ssl_, this);
     BIO_set_data(bio, this);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_, bio, bio);
@@ -39,9 +48,28 @@ class Session final : public TlsSession {
       if (!name.empty()) SetName(name);
     }
   }
-  ~Session() override { SSL_free(ssl_); }
+  ~Session() override {
+    for (Digest& secret : secrets_) OPENSSL_cleanse(secret.data(), secret.size());
+    SSL_free(ssl_);
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+
+  // "CLIENT_TRAFFIC_SECRET_0", the client's random number and the secret, in hex; and other lines.
+  static void OnSecret(const SSL* ssl, const char* text) {
+    auto* const self = static_cast<Session*>(SSL_get_app_data(ssl));
+    const std::string_view line(text);
+    constexpr std::string_view kNames[2] = {"CLIENT_TRAFFIC_SECRET_0 ", "SERVER_TRAFFIC_SECRET_0 "};
+    for (std::size_t i = 0; i < 2 && self != nullptr; ++i) {
+      const std::size_t start = kNames[i].size() + 65;
+      if (!line.starts_with(kNames[i]) || line.size() != start + 64) continue;
+      for (std::size_t byte = 0; byte < 32; ++byte) {
+        self->secrets_[i][byte] = static_cast<std::byte>(OPENSSL_hexchar2int(line[start + 2 * byte]) << 4 |
+                                                         OPENSSL_hexchar2int(line[start + 2 * byte + 1]));
+      }
+      self->has_secrets_[i] = true;
+    }
+  }
 
   Step Handshake() override {
     if (!failure_.empty()) return Step::kFailed;
@@ -53,32 +81,28 @@ class Session final : public TlsSession {
     if (gone_ && failure_.empty()) failure_ = "the peer closed during the TLS handshake";
     if (!failure_.empty()) return Step::kFailed;
     if (!flushed) return Step::kWantsWrite;
-    return done == 1 ? Step::kDone : Step::kWantsRead;
+    if (done != 1) return Step::kWantsRead;
+    return TakeOver() ? Step::kDone : Step::kFailed;
   }
 
   IoResult Read(std::span<std::byte> into) override {
     std::size_t total = 0;
     starved_ = false;
     while (total < into.size()) {
-      ERR_clear_error();
-      std::size_t got = 0;
-      const int done = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &got);
-      if (done == 1) {
-        total += got;
+      if (left_ > 0) {  // of a record that did not fit the last time
+        const std::size_t count = std::min(left_, into.size() - total);
+        std::memcpy(into.data() + total, rest_.get() + rest_at_, count);
+        rest_at_ += count;
+        left_ -= count;
+        total += count;
         continue;
       }
-      const int error = SSL_get_error(ssl_, done);
-      if (error == SSL_ERROR_WANT_READ) {
-        starved_ = true;
-        break;
-      }
-      if (total > 0) break;  // what arrived first; the end is found again by the next call
-      if (error == SSL_ERROR_ZERO_RETURN) return {IoState::kClosed, 0};
-      SetFailure(error);
-      return {IoState::kFailed, 0};
+      const Got got = ReadRecord(into.subspan(total), &total);
+      if (got == Got::kRecord) continue;
+      if (got == Got::kNotYet) starved_ = true;
+      if (got == Got::kNotYet || total > 0) break;  // what arrived first; the end is found again by the next call
+      return {got == Got::kEnd ? IoState::kClosed : IoState::kFailed, 0};
     }
-    // A key update is answered.
-    if (WantsWrite()) Flush();
     return total > 0 || into.empty() ? IoResult{IoState::kSome, total} : IoResult{IoState::kWouldBlock, 0};
   }
 
@@ -88,14 +112,10 @@ class Session final : public TlsSession {
     if (!failure_.empty()) return {IoState::kFailed, 0};
     if (!flushed) return {IoState::kWouldBlock, 0};
     std::size_t taken = 0;
-    while (taken < bytes.size() && out_.size() + kRecord < kBatch) {
-      ERR_clear_error();
-      std::size_t count = 0;
-      const int done = SSL_write_ex(ssl_, bytes.data() + taken, std::min(bytes.size() - taken, kRecord), &count);
-      if (done != 1) {
-        SetFailure(SSL_get_error(ssl_, done));
-        return {IoState::kFailed, 0};
-      }
+    while (taken < bytes.size() && out_size_ + kRecordContent + kRecordExtra <= kBatch) {
+      if (write_keys_.worn()) UpdateWriteKeys();
+      const std::size_t count = std::min(bytes.size() - taken, kRecordContent);
+      Seal(bytes.subspan(taken, count), ContentType::kData);
       taken += count;
     }
     Flush();
@@ -105,15 +125,15 @@ class Session final : public TlsSession {
   }
 
   void Close() override {
-    if (!failure_.empty() || gone_ || SSL_is_init_finished(ssl_) == 0) return;
-    ERR_clear_error();
-    SSL_shutdown(ssl_);
+    if (!failure_.empty() || gone_ || !taken_over_) return;
+    constexpr std::array kCloseNotify = {std::byte{1}, std::byte{0}};
     Flush();
-    ERR_clear_error();
+    Seal(kCloseNotify, ContentType::kAlert);
+    Flush();
   }
 
-  [[nodiscard]] bool Buffered() const override { return !starved_ && (SSL_has_pending(ssl_) == 1 || taken_ < filled_); }
-  [[nodiscard]] bool WantsWrite() const override { return sent_ < out_.size(); }
+  [[nodiscard]] bool Buffered() const override { return left_ > 0 || (!starved_ && taken_ < filled_); }
+  [[nodiscard]] bool WantsWrite() const override { return sent_ < out_size_; }
   [[nodiscard]] std::string failure() const override { return failure_; }
 
   [[nodiscard]] Digest Exported() const override {
@@ -156,10 +176,106 @@ class Session final : public TlsSession {
     ERR_clear_error();
   }
 
+  // ---- records ----
+
+  enum class Got : std::uint8_t { kRecord, kNotYet, kEnd, kFailed };
+
+  // From OpenSSL, which has shaken hands and read not a byte more.
+  bool TakeOver() {
+    if (taken_over_) return true;
+    if (!has_secrets_[0] || !has_secrets_[1] || SSL_has_pending(ssl_) == 1) {
+      failure_ = "the TLS handshake gave no keys";
+      return false;
+    }
+    const std::size_t own = SSL_is_server(ssl_) == 1 ? 1 : 0;
+    write_keys_.Set(secrets_[own]);
+    read_keys_.Set(secrets_[1 - own]);
+    for (Digest& secret : secrets_) OPENSSL_cleanse(secret.data(), secret.size());
+    taken_over_ = true;
+    return true;
+  }
+
+  Got Broken(std::string why) {
+    if (failure_.empty()) failure_ = std::move(why);
+    return Got::kFailed;
+  }
+
+  // Of the record that begins at taken_, of which the header is there. 0: it is none.
+  [[nodiscard]] std::size_t RecordSize() const {
+    const auto byte = [&](std::size_t i) {
+      return static_cast<std::size_t>(static_cast<unsigned char>(in_[taken_ + i]));
+    };
+    const std::size_t size = kRecordHeader + (byte(3) << 8 | byte(4));
+    const bool good = byte(0) == static_cast<std::size_t>(ContentType::kData) && byte(1) == 3 && size >= kRecordExtra &&
+                      size <= kRecordContent + kRecordExtra;
+    return good ? size : 0;
+  }
+
+  // Decrypts the next record into `into` and adds to *total, or, if it is larger, into rest_.
+  Got ReadRecord(std::span<std::byte> into, std::size_t* total) {
+    if (!failure_.empty()) return Got::kFailed;
+    std::size_t size = 0;
+    for (;;) {
+      if (filled_ - taken_ >= kRecordHeader) {
+        size = RecordSize();
+        if (size == 0) return Broken("what came is no record of TLS");
+        if (filled_ - taken_ >= size) break;
+      }
+      // A peer that is killed sends no farewell: frames have their lengths, so an end is an end.
+      if (ended_) return Got::kEnd;
+      if (Refill() || ended_) continue;
+      return socket_error_ != 0 ? Broken(std::strerror(socket_error_)) : Got::kNotYet;
+    }
+    const std::span record(reinterpret_cast<const std::byte*>(in_.get()) + taken_, size);
+    taken_ += size;
+    const std::size_t content = size - kRecordExtra;
+    const bool fits = content <= into.size();
+    if (!fits && !rest_) rest_ = std::make_unique_for_overwrite<std::byte[]>(kRecordContent);
+    std::byte* const where = fits ? into.data() : rest_.get();
+    ContentType type{};
+    if (!read_keys_.Open(record, where, &type)) return Broken("a record was forged, or broken on the way");
+    if (type != ContentType::kData) return OnControl(type, {where, content});
+    if (fits) {
+      *total += content;
+    } else {
+      rest_at_ = 0;
+      left_ = content;
+    }
+    return Got::kRecord;
+  }
+
+  Got OnControl(ContentType type, std::span<const std::byte> content) {
+    if (type == ContentType::kAlert && content.size() == 2) {
+      const int what = std::to_integer<int>(content[1]);
+      if (what != SSL_AD_CLOSE_NOTIFY) return Broken(Cat("the peer ended it: ", SSL_alert_desc_string_long(what)));
+      ended_ = true;
+      taken_ = filled_;
+      return Got::kEnd;
+    }
+    if (type == ContentType::kHandshake &&
+        std::equal(content.begin(), content.end(), kKeyUpdate.begin(), kKeyUpdate.end())) {
+      read_keys_.Update();
+      return Got::kRecord;
+    }
+    return Broken(Cat("a record of type ", static_cast<int>(type), " makes no sense here"));
+  }
+
+  void UpdateWriteKeys() {
+    Seal(kKeyUpdate, ContentType::kHandshake);
+    write_keys_.Update();
+  }
+
+  // Into what goes out.
+  void Seal(std::span<const std::byte> content, ContentType type) {
+    if (out_size_ + content.size() + kRecordExtra > kMostOutgoing) return;  // only a farewell can find it full
+    if (!out_) out_ = std::make_unique_for_overwrite<char[]>(kMostOutgoing);
+    out_size_ += write_keys_.Seal(content, type, reinterpret_cast<std::byte*>(out_.get()) + out_size_);
+  }
+
   // False: some is left.
   bool Flush() {
-    while (sent_ < out_.size()) {
-      const ssize_t count = send(socket_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent_ < out_size_) {
+      const ssize_t count = send(socket_, out_.get() + sent_, out_size_ - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count >= 0) {
         sent_ += static_cast<std::size_t>(count);
         continue;
@@ -173,7 +289,7 @@ class Session final : public TlsSession {
       }
       break;
     }
-    out_.clear();
+    out_size_ = 0;
     sent_ = 0;
     return true;
   }
@@ -193,26 +309,30 @@ class Session final : public TlsSession {
     auto* const self = static_cast<Session*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     *got = 0;
-    if (self->filled_ == self->taken_ && !self->Refill(bio)) return 0;
+    if (self->filled_ == self->taken_ && !self->Refill()) {
+      if (!self->ended_ && self->socket_error_ == 0) BIO_set_retry_read(bio);
+      return 0;
+    }
     *got = std::min(size, self->filled_ - self->taken_);
     std::memcpy(into, self->in_.get() + self->taken_, *got);
     self->taken_ += *got;
     return 1;
   }
 
-  bool Refill(BIO* bio) {
-    taken_ = filled_ = 0;
+  // More bytes behind those that are there. False: none now, an end (ended_) or a failure (socket_error_).
+  bool Refill() {
     if (!in_) in_ = std::make_unique_for_overwrite<char[]>(kReadAhead);
+    std::memmove(in_.get(), in_.get() + taken_, filled_ - taken_);  // less than a record
+    filled_ -= taken_;
+    taken_ = 0;
     for (;;) {
-      const ssize_t count = recv(socket_, in_.get(), kReadAhead, MSG_DONTWAIT);
+      const ssize_t count = recv(socket_, in_.get() + filled_, kReadAhead - filled_, MSG_DONTWAIT);
       if (count < 0 && errno == EINTR) continue;
-      filled_ = static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+      filled_ += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
       if (count > 0) return true;
       if (count == 0 || errno == ECONNRESET) {
         ended_ = true;
-      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        BIO_set_retry_read(bio);
-      } else {
+      } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
         socket_error_ = errno;
       }
       return false;
@@ -222,7 +342,11 @@ class Session final : public TlsSession {
   static int WriteBuffer(BIO* bio, const char* bytes, std::size_t size, std::size_t* taken) {
     auto* const self = static_cast<Session*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    self->out_.append(bytes, size);
+    *taken = 0;
+    if (self->out_size_ + size > kMostOutgoing) return 0;
+    if (!self->out_) self->out_ = std::make_unique_for_overwrite<char[]>(kMostOutgoing);
+    std::memcpy(self->out_.get() + self->out_size_, bytes, size);
+    self->out_size_ += size;
     *taken = size;
     return 1;
   }
@@ -238,9 +362,18 @@ class Session final : public TlsSession {
   std::unique_ptr<char[]> in_;  // encrypted, read ahead: from taken_ to filled_
   std::size_t filled_ = 0;
   std::size_t taken_ = 0;
-  bool starved_ = true;  // what is here is no whole record
-  std::string out_;      // encrypted
+  bool starved_ = true;                // what is here is no whole record
+  std::unique_ptr<std::byte[]> rest_;  // of the last record, what did not fit: left_ bytes from rest_at_
+  std::size_t rest_at_ = 0;
+  std::size_t left_ = 0;
+  std::unique_ptr<char[]> out_;  // encrypted: out_size_, of which sent_ are gone
+  std::size_t out_size_ = 0;
   std::size_t sent_ = 0;
+  Digest secrets_[2]{};  // of the client and the server, until we take over
+  bool has_secrets_[2] = {false, false};
+  bool taken_over_ = false;
+  RecordKeys read_keys_;
+  RecordKeys write_keys_;
   int socket_error_ = 0;
   bool ended_ = false;  // nothing more to read
   bool gone_ = false;   // nobody to write to
@@ -266,15 +399,14 @@ class OneContext final : public TlsContext {
 Result<Context> NewContext() {
   Context context(SSL_CTX_new(TLS_method()));
   SSL_CTX* const raw = context.get();
-  // AES-128 first: a third faster than 256, and not what anybody would break.
+  // AES-128 and nothing else, for both ends are ours: a third faster than 256, and not what anybody would break.
   if (raw == nullptr || SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(raw, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256") !=
-          1 ||
+      SSL_CTX_set_ciphersuites(raw, "TLS_AES_128_GCM_SHA256") != 1 ||
       SSL_CTX_set1_groups_list(raw, "X25519:P-256") != 1) {
     return Failed("set up TLS 1.3");
   }
-  // No resumption: connections live long, and a ticket would be one more secret. A peer that is killed sends no
-  // farewell: frames have their lengths, so an end is an end.
+  SSL_CTX_set_keylog_callback(raw, Session::OnSecret);
+  // No resumption: connections live long, and a ticket would be one more secret.
   SSL_CTX_set_options(
       raw, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_num_tickets(raw, 0);

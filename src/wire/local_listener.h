@@ -12,26 +12,29 @@
 #include "base/loop.h"
 #include "types/status.h"
 
-namespace manta::control {
+namespace manta::wire {
 
 class LocalListener {
  public:
   using OnAccept = std::function<void(base::Fd socket)>;  // non-blocking, of a peer with our user id
 
-  static Result<std::unique_ptr<LocalListener>> Listen(base::Loop& loop, const std::string& address,
+  // `who` we are, for messages: "mantad".
+  static Result<std::unique_ptr<LocalListener>> Listen(base::Loop& loop, const std::string& address, std::string who,
                                                        OnAccept on_accept);
   ~LocalListener();
   LocalListener(const LocalListener&) = delete;
   LocalListener& operator=(const LocalListener&) = delete;
 
  private:
-  LocalListener(base::Loop& loop, OnAccept on_accept) : loop_(loop), on_accept_(std::move(on_accept)) {}
+  LocalListener(base::Loop& loop, std::string who, OnAccept on_accept)
+      : loop_(loop), who_(std::move(who)), on_accept_(std::move(on_accept)) {}
   void Accept();
 
   base::Loop& loop_;
+  const std::string who_;
   OnAccept on_accept_;
   base::Fd socket_;
   base::Fd spare_;  // given up for a moment when there are no descriptors left
 };
 
-}  // namespace manta::control
+}  // namespace manta::wire

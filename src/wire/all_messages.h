@@ -1,0 +1,37 @@
+// Every message there is, for who must try them all: fuzz targets, and the test that knocks at every port.
+// Written by scripts/protocols from the headers; `make check` says when it is out of date.
+#pragma once
+
+#include <tuple>
+
+#include "wire/cluster_messages.h"
+#include "wire/control_messages.h"
+#include "wire/join.h"
+#include "wire/messages.h"
+
+namespace manta::wire {
+
+// clang-format off
+using AllMessages =
+    std::tuple<Failed, Hello, Welcome, Goodbye, Done, Exit, LeaseRequest, LeaseCancel, LeaseRefused, LeaseGranted,
+               LeaseBroken, LeaseStart, FarReady, LeaseReturn, LeaseEnded, LeaseLost, Blocked, Unblock, KillWorker,
+               CreateActor, ActorCreated, ActorStart, ActorReady, ActorFailed, AttachActor, ActorCaller, ActorState,
+               KillActor, FindActor, ActorFound, CreateGroup, GroupMade, RemoveGroup, FindGroup, ListGroups, GroupList,
+               WatchGroup, GroupChanged, ListNodes, NodeList, Expect, Publish, WaitObjects, ObjectReady, Hold, HoldFar,
+               Drop, SegmentRequest, SegmentLent, OpenSegment, SegmentOpened, Restore, Restored, Fetch, Fetched,
+               FetchAhead, FreeObjects, SegmentReturn, Fork, Forked, Exited, LogLines, StatusRequest, StatusReply,
+               ControlHello, ControlWelcome, ControlGet, ControlValue, ControlWrite, ControlWritten, ControlScan,
+               ControlEntries, ControlWatch, ControlChanges, ControlUnwatch, ControlWatchEnded, NodeHello, NodeWelcome,
+               HeartbeatSeen, Probe, ClusterView, Withdraw, Fenced, Drain, Farewell, NodesRequest, StopCluster,
+               NewToken, GroupsView, ReserveBundle, CommitBundle, ReleaseBundle, BundleAnswer, JobGone, FarHello,
+               FarLease, FarLeaseCancel, FarLeaseGranted, FarLeaseRefused, FarLeaseEnded, FarLeaseLost, FarLeaseBroken,
+               FarOwnerGone, FarKillWorker, FarJobBegun, FarJobEnded, FarJobGone, FarLogLines, DescribeJob,
+               JobDescribed, FetchProgram, ProgramPart, FarHold, FarDrop, FarSync, FarSynced, FarWait, FarObjectReady,
+               FarKeep, FarFree, FarWant, FarForgo, FarFetchFrom, FarStopFetch, FarCopyLost, FarFetched, FarFetchFailed,
+               FarCopyDropped, FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted,
+               FarTakeBack, FarBye, JoinRequest, JoinReply>;
+// clang-format on
+// Kinds whose bodies are values of other rooms.
+inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kFarCalls, kFarReplies};
+
+}  // namespace manta::wire
