@@ -62,23 +62,23 @@ struct ChainTimes {
 
 // Mistakes that tests plant to see that they are found. All false in the product.
 struct ChainFaults {
-  bool read_without_lease = false;       // tail: answers reads whenever it believes to be the tail
-  bool lease_from_receipt = false;       // tail: counts the lease from when the grant arrived
-  bool read_not_rechecked = false;       // tail: looks at the lease before the read of the storage only
-  bool act_before_grant = false;         // a new tail answers writes before the lease of the old one is over
-  bool forward_before_stored = false;    // forwards and acknowledges what is not on the disk yet
-  bool answer_at_head = false;           // head: answers a write when it has stored it
-  bool apply_retries = false;            // head: does not look whether it has the write already
-  bool forget_on_follow = false;         // followers do not remember clients' writes
-  bool accept_old_epochs = false;        // takes records of any predecessor and epoch
-  bool accept_gaps = false;              // takes records that do not follow its last
-  bool trust_joiner = false;             // feeds a joiner from its position, without looking whether it is the same log
-  bool serve_before_filled = false;      // a joiner that became the tail does not wait for the last of its predecessor
-  bool grant_at_once = false;            // master: does not wait for the old tail's lease
-  bool switch_before_filled = false;     // master: makes a joiner a full member as soon as it appears
-  bool tell_before_saved = false;        // master: tells a configuration that is not on its disk yet
-  bool retry_under_new_number = false;   // client: a write that is sent again gets another number
-  bool keep_lease_over_epochs = false;   // a former tail goes on under its lease after it was told
+  bool read_without_lease = false;      // tail: answers reads whenever it believes to be the tail
+  bool lease_from_receipt = false;      // tail: counts the lease from when the grant arrived
+  bool read_not_rechecked = false;      // tail: looks at the lease before the read of the storage only
+  bool act_before_grant = false;        // a new tail answers writes before the lease of the old one is over
+  bool forward_before_stored = false;   // forwards and acknowledges what is not on the disk yet
+  bool answer_at_head = false;          // head: answers a write when it has stored it
+  bool apply_retries = false;           // head: does not look whether it has the write already
+  bool forget_on_follow = false;        // followers do not remember clients' writes
+  bool accept_old_epochs = false;       // takes records of any predecessor and epoch
+  bool accept_gaps = false;             // takes records that do not follow its last
+  bool trust_joiner = false;            // feeds a joiner from its position, without looking whether it is the same log
+  bool serve_before_filled = false;     // a joiner that became the tail does not wait for the last of its predecessor
+  bool grant_at_once = false;           // master: does not wait for the old tail's lease
+  bool switch_before_filled = false;    // master: makes a joiner a full member as soon as it appears
+  bool tell_before_saved = false;       // master: tells a configuration that is not on its disk yet
+  bool retry_under_new_number = false;  // client: a write that is sent again gets another number
+  bool keep_lease_over_epochs = false;  // a former tail goes on under its lease after it was told
 };
 
 // ---- messages ----

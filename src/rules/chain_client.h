@@ -72,7 +72,7 @@ class ChainClient {
   std::map<std::uint64_t, Request> requests_;
   std::map<std::pair<Id, std::uint64_t>, std::uint64_t> writes_;  // numbers
   std::set<std::uint64_t> own_;                                   // sequences of our own writes
-  std::set<std::uint64_t> held_;  // numbers of writes that wait for the window
+  std::set<std::uint64_t> held_;                                  // numbers of writes that wait for the window
   std::int64_t asked_us_ = 0;
 };
 

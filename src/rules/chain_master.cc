@@ -46,8 +46,8 @@ void ChainMaster::Renewed(std::int64_t now_us, const ChainRenew& renew, ChainMas
   Decide(now_us, actions);
   if (renew.epoch < config_.epoch) {
     // One that restarted is told when it has its place in a new epoch.
-    if (fact.placed == fact.incarnation || std::find(config_.members.begin(), config_.members.end(), renew.member) ==
-                                               config_.members.end()) {
+    if (fact.placed == fact.incarnation ||
+        std::find(config_.members.begin(), config_.members.end(), renew.member) == config_.members.end()) {
       actions->push_back(ChainSend{ToMember(renew.member), ChainConfigure{config_, fact.incarnation}});
     }
     return;

@@ -1,6 +1,6 @@
 // ChainMaster decides who is in a chain: it puts out the dead, lets others join one at a time, gives every change the
-// next epoch, and lends the tail the right to answer reads. Pure: no clock, socket, thread or lock; its driver keeps the
-// configuration where it outlives this process, and carries out the actions.
+// next epoch, and lends the tail the right to answer reads. Pure: no clock, socket, thread or lock; its driver keeps
+// the configuration where it outlives this process, and carries out the actions.
 //
 // Invariants:
 //   (1) A configuration is told to somebody only after it is saved; of one epoch there is one.
@@ -39,8 +39,7 @@ class ChainMaster {
 
   void Receive(std::int64_t now_us, const ChainMessage& message, ChainMasterActions* actions);
   // The link to this life of a member broke. `certain`: by the end of its process, so that it serves nobody any more.
-  void Gone(std::int64_t now_us, MemberId member, std::uint64_t incarnation, bool certain,
-            ChainMasterActions* actions);
+  void Gone(std::int64_t now_us, MemberId member, std::uint64_t incarnation, bool certain, ChainMasterActions* actions);
   void Saved(std::int64_t now_us, std::uint64_t epoch, ChainMasterActions* actions);
   void Tick(std::int64_t now_us, ChainMasterActions* actions);
 

@@ -186,11 +186,11 @@ void ChainMember::Take(std::int64_t now_us, const ChainResume& message, ChainAct
     }
     return;
   }
-  if (!feeding_joiner_ || message.position == 0 || faults_.trust_joiner) return Begin(now_us, message.position, actions);
+  if (!feeding_joiner_ || message.position == 0 || faults_.trust_joiner)
+    return Begin(now_us, message.position, actions);
   if (message.position > recent_base_) {
-    const auto it =
-        std::lower_bound(recent_.begin(), recent_.end(), message.position,
-                         [](const ChainRecord& record, std::uint64_t at) { return record.position < at; });
+    const auto it = std::lower_bound(recent_.begin(), recent_.end(), message.position,
+                                     [](const ChainRecord& record, std::uint64_t at) { return record.position < at; });
     if (it != recent_.end() && it->position == message.position && it->epoch == message.last_epoch) {
       return Begin(now_us, message.position, actions);
     }

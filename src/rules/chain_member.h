@@ -117,7 +117,7 @@ class ChainMember {
   std::uint64_t recent_base_ = 0;
   ChainSessions sessions_;
   std::map<std::uint64_t, std::pair<Id, std::uint64_t>> asked_again_;  // writes, by position
-  std::optional<ChainResume> early_;  // of an epoch that we have not been told of yet
+  std::optional<ChainResume> early_;                                   // of an epoch that we have not been told of yet
 
   // Of this epoch.
   bool granted_ = false;
@@ -126,8 +126,8 @@ class ChainMember {
   bool sync_known_ = false;
   std::uint64_t sync_position_ = 0;
   bool heard_predecessor_ = false;
-  std::int64_t asked_us_ = 0;  // the predecessor, last
-  bool resumed_ = false;       // the successor has said where it is
+  std::int64_t asked_us_ = 0;         // the predecessor, last
+  bool resumed_ = false;              // the successor has said where it is
   std::uint64_t checking_ = 0;        // a joiner's last position, which must be in our log under …
   std::uint64_t checking_epoch_ = 0;  // … this epoch
   std::uint64_t sent_ = 0;

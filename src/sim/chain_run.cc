@@ -40,6 +40,7 @@ class ChainRun {
       clock.offset_us = static_cast<std::int64_t>(random_.Below(1'000'000));
       clock.rate = 1 + model.clock_skew * (2 * random_.Unit() - 1);
     }
+    slow_until_us_.assign(processes_, 0);
     for (std::uint32_t i = 0; i < model_.members; ++i) nodes_.push_back(std::make_unique<Node>(times_.client_window));
     for (std::uint32_t i = 0; i < model_.clients; ++i) users_.push_back(std::make_unique<User>());
   }
@@ -151,7 +152,9 @@ class ChainRun {
     const int copies = trouble_ && Chance(model_.doubled) ? 2 : 1;
     auto shared = std::make_shared<const ChainMessage>(std::move(message));
     for (int i = 0; i < copies; ++i) {
-      After(Delay(100), [this, from, to, shared] { Deliver(from, to, *shared); });
+      const bool slow = slow_until_us_[from] > now_us_ || slow_until_us_[to] > now_us_;
+      const auto more = slow ? static_cast<std::int64_t>(random_.Below(8'000)) : 0;
+      After(Delay(100) + more, [this, from, to, shared] { Deliver(from, to, *shared); });
     }
   }
   void Deliver(std::uint32_t from, std::uint32_t to, const ChainMessage& message) {
@@ -392,7 +395,7 @@ class ChainRun {
   }
   void Fault() {
     const double which = random_.Unit();
-    const auto member = static_cast<MemberId>(1 + random_.Below(model_.members));
+    auto member = static_cast<MemberId>(1 + random_.Below(model_.members));
     if (which < model_.crash_all) {
       for (MemberId id = 1; id <= model_.members; ++id) Crash(id, Chance(0.5) ? 500 : 20'000);
       if (Chance(0.5)) CrashMaster();
@@ -406,9 +409,12 @@ class ChainRun {
       const auto user = static_cast<std::uint32_t>(random_.Below(model_.clients));
       figures_.unknown += users_[user]->operations.size();
       StartUser(user);
-    } else if (which < 0.68) {
+    } else if (which < 0.66) {
       nodes_[member - 1]->disk.Cut(random_);
     } else {
+      // The tail is the one whose reads could be wrong.
+      if (Chance(0.4) && saved_.tail() != 0) member = saved_.tail();
+      if (Chance(0.4)) slow_until_us_[member] = now_us_ + 5'000 + static_cast<std::int64_t>(random_.Below(20'000));
       Partition(member);
     }
   }
@@ -445,9 +451,10 @@ class ChainRun {
   void Partition(MemberId member) {
     ++figures_.partitions;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> cut;
-    const bool all = Chance(0.4);
+    const bool all = Chance(0.5);
     const bool both = Chance(0.7);
-    for (std::uint32_t other = 0; other < processes_; ++other) {
+    const std::uint32_t end = Chance(0.5) ? processes_ : 1 + model_.members;  // clients may still reach it
+    for (std::uint32_t other = 0; other < end; ++other) {
       if (other == member || (!all && !Chance(0.4))) continue;
       cut.emplace_back(member, other);
       if (both) cut.emplace_back(other, member);
@@ -468,6 +475,7 @@ class ChainRun {
   void Heal() {
     trouble_ = false;
     cuts_.clear();
+    slow_until_us_.assign(processes_, 0);
     if (!master_) StartMaster();
     for (MemberId id = 1; id <= model_.members; ++id) {
       if (!nodes_[id - 1]->member) StartMember(id);
@@ -482,9 +490,8 @@ class ChainRun {
       if (user->client->unanswered() > 0) return false;
     }
     const std::uint64_t last = nodes_[0]->disk.last();
-    return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-      return !node->disk.waiting() && node->disk.last() == last;
-    });
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [&](const auto& node) { return !node->disk.waiting() && node->disk.last() == last; });
   }
   std::string WhatIsStuck() const {
     std::string text = Cat("epoch ", saved_.epoch, ", members");
@@ -516,7 +523,8 @@ class ChainRun {
         for (const auto& [stamp, position] : disk.stamps()) {
           const auto it = answered_.find(stamp);
           if (it != answered_.end() && it->second != position) {
-            Violation(Cat("a write that was answered with position ", it->second, " is at ", position, " of member ", id));
+            Violation(
+                Cat("a write that was answered with position ", it->second, " is at ", position, " of member ", id));
           }
         }
       }
@@ -535,6 +543,7 @@ class ChainRun {
   std::vector<std::uint32_t> free_;
   bool trouble_ = true;
   std::set<std::pair<std::uint32_t, std::uint32_t>> cuts_;  // from, to
+  std::vector<std::int64_t> slow_until_us_;                 // messages from and to a process
 
   std::unique_ptr<rules::ChainMaster> master_;  // null: down
   std::uint64_t master_life_ = 0;
@@ -545,8 +554,8 @@ class ChainRun {
 
   History history_;
   std::uint64_t last_value_ = 0;
-  std::map<std::uint64_t, ChainConfig> configs_;                      // told, by epoch
-  std::map<std::uint64_t, MemberId> acted_;                           // as the tail, by epoch
+  std::map<std::uint64_t, ChainConfig> configs_;                    // told, by epoch
+  std::map<std::uint64_t, MemberId> acted_;                         // as the tail, by epoch
   std::map<std::pair<Id, std::uint64_t>, std::uint64_t> answered_;  // positions of writes
   ChainFigures figures_;
 };

@@ -28,7 +28,7 @@ struct ChainModel {
   double crash_all = 0.05;            // this part of the faults: the power of all machines fails
   double loss = 0.01;                 // of messages
   double doubled = 0.02;
-  double slow = 0.02;       // messages and disks that take fifty times as long
+  double slow = 0.02;        // messages and disks that take fifty times as long
   double clock_skew = 0.04;  // clocks run faster or slower by up to this part
   rules::ChainFaults faults;
 };

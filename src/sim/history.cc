@@ -146,9 +146,8 @@ class Search {
 };
 
 std::string Show(const Operation& one) {
-  const std::string span = one.outcome == Operation::Outcome::kUnknown
-                               ? Cat("[", one.invoked, ", ?)")
-                               : Cat("[", one.invoked, ", ", one.returned, "]");
+  const std::string span = one.outcome == Operation::Outcome::kUnknown ? Cat("[", one.invoked, ", ?)")
+                                                                       : Cat("[", one.invoked, ", ", one.returned, "]");
   switch (one.kind) {
     case Operation::Kind::kRead:
       return Cat("client ", one.client, " read ", one.value, " ", span);

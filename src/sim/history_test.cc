@@ -46,10 +46,8 @@ TEST(History, AReadDuringAWriteMaySeeEitherValueButNotGoBack) {
 TEST(History, AnUnknownWriteMayTakeEffectLateOrNeverButOnce) {
   EXPECT_TRUE(Linear({{Kind::kWrite, 5, 1, 0}, {Kind::kRead, 0, 100, 101}}));
   EXPECT_TRUE(Linear({{Kind::kWrite, 5, 1, 0}, {Kind::kRead, 0, 100, 101}, {Kind::kRead, 5, 200, 201}}));
-  EXPECT_FALSE(Linear({{Kind::kWrite, 5, 1, 0},
-                       {Kind::kRead, 5, 100, 101},
-                       {Kind::kWrite, 6, 110, 111},
-                       {Kind::kRead, 5, 200, 201}}));
+  EXPECT_FALSE(Linear(
+      {{Kind::kWrite, 5, 1, 0}, {Kind::kRead, 5, 100, 101}, {Kind::kWrite, 6, 110, 111}, {Kind::kRead, 5, 200, 201}}));
   EXPECT_FALSE(Linear({{Kind::kRead, 5, 1, 2}, {Kind::kWrite, 5, 3, 0}})) << "not before it was asked for";
 }
 
