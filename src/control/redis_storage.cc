@@ -332,6 +332,14 @@ void RedisStorage::Remember(const Id& client, const Stamp& stamp) {
   stamps[slot] = stamp;
 }
 
+void RedisStorage::EachStamp(const OnStamp& take) const {
+  for (const auto& [client, stamps] : clients_) {
+    for (const Stamp& stamp : stamps) {
+      if (stamp.sequence != 0) take(client, stamp.client_sequence, stamp.sequence);
+    }
+  }
+}
+
 void RedisStorage::Forget(const Id& client) {
   if (clients_.erase(client) == 0) return;
   std::string command;

@@ -115,6 +115,14 @@ void ChainClient::Receive(std::int64_t now_us, const ChainMessage& message, Chai
   }
 }
 
+void ChainClient::Connected(std::int64_t now_us, MemberId member, ChainClientActions* actions) {
+  for (auto& [number, request] : requests_) {
+    if (request.sent && (request.write ? config_.head() : config_.tail()) == member) {
+      Send(now_us, number, request, actions);
+    }
+  }
+}
+
 void ChainClient::Tick(std::int64_t now_us, ChainClientActions* actions) {
   SendHeld(now_us, actions);  // one that was given up may have made room
   bool silent = false;

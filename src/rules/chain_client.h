@@ -43,6 +43,8 @@ class ChainClient {
   void GiveUp(std::uint64_t number);
 
   void Receive(std::int64_t now_us, const ChainMessage& message, ChainClientActions* actions);
+  // A new link to this member: what was sent over the one before may be lost.
+  void Connected(std::int64_t now_us, MemberId member, ChainClientActions* actions);
   void Tick(std::int64_t now_us, ChainClientActions* actions);
 
   [[nodiscard]] const ChainConfig& config() const { return config_; }

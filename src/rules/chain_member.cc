@@ -51,6 +51,8 @@ void ChainMember::On(std::int64_t now_us, const ChainConfigure& message, ChainAc
   progress_us_ = resent_us_ = now_us;
   cannot_feed_ = false;
   if (self == order.end()) lost_ = false;
+  // Clients ask again in every epoch. An entry from a time as head could name a record that was thrown away since.
+  asked_again_.clear();
 
   for (const ChainRead& read : std::exchange(held_, {})) Refuse(read, actions);
   if (predecessor_ != kNoMember) AskPredecessor(now_us, actions);

@@ -153,7 +153,7 @@ class ChainRun {
     auto shared = std::make_shared<const ChainMessage>(std::move(message));
     for (int i = 0; i < copies; ++i) {
       const bool slow = slow_until_us_[from] > now_us_ || slow_until_us_[to] > now_us_;
-      const auto more = slow ? static_cast<std::int64_t>(random_.Below(8'000)) : 0;
+      const auto more = slow ? static_cast<std::int64_t>(random_.Below(20'000)) : 0;
       After(Delay(100) + more, [this, from, to, shared] { Deliver(from, to, *shared); });
     }
   }
@@ -460,7 +460,7 @@ class ChainRun {
       if (both) cut.emplace_back(other, member);
     }
     for (const auto& pair : cut) cuts_.insert(pair);
-    if (Chance(0.3) && cuts_.contains({member, 0})) {
+    if (Chance(0.6) && cuts_.contains({member, 0})) {
       After(Delay(500), [this, member, incarnation = nodes_[member - 1]->incarnation] {
         if (!master_) return;
         rules::ChainMasterActions actions;
