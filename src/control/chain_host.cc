@@ -58,7 +58,6 @@ Result<std::unique_ptr<ChainHost>> ChainHost::Open(base::Loop& loop, ChainHostOp
   std::unique_ptr<ChainHost> host(new ChainHost(loop, std::move(options)));
   if (Status status = host->FindCopy(); !status.ok()) return status;
   if (Status status = host->OpenCopy(); !status.ok()) return status;
-  host->incarnation_ = (host->copy_ << 32) + host->storage_->epoch();
   return host;
 }
 
@@ -156,6 +155,10 @@ Status ChainHost::Greet(std::uint64_t serial, const ChainHello& hello) {
   }
   if (chain_.empty()) {
     if (hello.from != rules::kNoMember) return Status(Code::kUnavailable, "this member has not met its front yet");
+    if (hello.counted_on) {
+      return Status(Code::kLost, Cat("the chain counts on the copy of member ", hello.to, ", but ", options_.folder,
+                                     " is new: give it the folder it had"));
+    }
     if (Status status = WriteSmallFile(options_.folder + "/chain", ToHex(hello.chain)); !status.ok()) return status;
     chain_ = hello.chain;
   }
@@ -170,10 +173,15 @@ Status ChainHost::Greet(std::uint64_t serial, const ChainHello& hello) {
     return Status(Code::kInvalid, Cat("this is member ", member_->id(), " of its chain, not ", hello.to,
                                       ": give the members in the same order"));
   }
+  if (hello.from == rules::kNoMember && hello.opening < opening_) {
+    return Status(Code::kLost,
+                  Cat("a later front (", opening_, ") has taken over from this one (", hello.opening, ")"));
+  }
   Incoming& incoming = incoming_.at(serial);
   incoming.greeted = true;
   if (hello.from != rules::kNoMember) return {};
   incoming.front = true;
+  opening_ = hello.opening;
   if (const auto old = incoming_.find(std::exchange(front_, serial)); old != incoming_.end()) {
     old->second.connection->Close(Status(Code::kUnavailable, "another front has come"));
   }
@@ -183,7 +191,7 @@ Status ChainHost::Greet(std::uint64_t serial, const ChainHello& hello) {
 
 void ChainHost::Become(const ChainHello& hello) {
   if (!member_) {
-    member_ = std::make_unique<rules::ChainMember>(hello.to, incarnation_, options_.times);
+    member_ = std::make_unique<rules::ChainMember>(hello.to, hello.incarnation, options_.times);
     member_->Restore(storage_->last_sequence(), opened_epoch_);
     storage_->EachStamp([this](const Id& client, std::uint64_t client_sequence, std::uint64_t position) {
       member_->Restore(client, client_sequence, position);
@@ -203,13 +211,19 @@ void ChainHost::Become(const ChainHello& hello) {
         Do([&](std::int64_t now_us, rules::ChainActions* actions) { member_->Connected(now_us, other, actions); });
       };
       callbacks.on_down = [](const Status&) {};
-      links_[other] = std::make_unique<ChainLink>(loop_, ConnectTo(loop_, addresses_[i], options_.secrets),
-                                                  ChainHello{kChainVersion, chain_, member_->id(), other, {}},
+      const auto hello = [this, other] {
+        ChainHello to;
+        to.chain = chain_;
+        to.from = member_->id();
+        to.to = other;
+        return to;
+      };
+      links_[other] = std::make_unique<ChainLink>(loop_, ConnectTo(loop_, addresses_[i], options_.secrets), hello,
                                                   std::move(callbacks));
     }
   }
   Do([this](std::int64_t now_us, rules::ChainActions* actions) {
-    member_->Tick(now_us + options_.times.renew_us, actions);  // says at once where it is
+    member_->Speak(now_us, actions);  // the front waits for it
   });
 }
 

@@ -1,6 +1,8 @@
 // ChainHost is one member of a chain as a process: it drives a rules::ChainMember over a Storage, and speaks with the
 // front, which comes to it, and with the other members, to which it goes (control/chain_wire.h).
 //
+// A member that the chain counts on and that comes without its copy is refused: it would answer for what it has not.
+//
 // Its folder keeps which chain it belongs to (`chain`), and the copies of the shard, of which the last one counts: a
 // copy that is not the beginning of the chain's log is thrown away and another one is begun (ChainWipe).
 //
@@ -88,14 +90,14 @@ class ChainHost {
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<ChainCopy> reader_;  // feeds a joiner
   std::uint64_t opened_epoch_ = 0;     // of the last record when the storage was opened
-  std::uint64_t incarnation_ = 0;
   Id chain_;
   std::unique_ptr<rules::ChainMember> member_;  // null: nobody has told yet which one
   std::vector<std::string> addresses_;
   std::map<rules::MemberId, std::unique_ptr<ChainLink>> links_;
   std::uint64_t next_serial_ = 1;
   std::map<std::uint64_t, Incoming> incoming_;
-  std::uint64_t front_ = 0;  // serial; 0: none
+  std::uint64_t front_ = 0;    // serial; 0: none
+  std::uint64_t opening_ = 0;  // of the last front
   base::Loop::TimerId timer_ = 0;
   bool failed_ = false;
   std::function<void(const Status&)> on_failure_;

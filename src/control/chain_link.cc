@@ -10,7 +10,8 @@ constexpr std::int64_t kLongestPause = 100'000;
 
 }  // namespace
 
-ChainLink::ChainLink(base::Loop& loop, wire::ControlClient::Connect connect, ChainHello hello, Callbacks callbacks)
+ChainLink::ChainLink(base::Loop& loop, wire::ControlClient::Connect connect, std::function<ChainHello()> hello,
+                     Callbacks callbacks)
     : loop_(loop), connect_(std::move(connect)), hello_(std::move(hello)), callbacks_(std::move(callbacks)) {
   timer_ = loop_.After(0, [this] {
     timer_ = 0;
@@ -53,7 +54,7 @@ void ChainLink::Dial() {
     }
     up_ = true;
     trouble_ = {};
-    connection_->Send(hello_);
+    connection_->Send(hello_());
     callbacks_.on_up();
   });
 }

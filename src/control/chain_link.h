@@ -25,7 +25,8 @@ class ChainLink {
     std::function<void(rules::ChainMessage)> on_message;  // may be null: nothing is expected
   };
 
-  ChainLink(base::Loop& loop, wire::ControlClient::Connect connect, ChainHello hello, Callbacks callbacks);
+  ChainLink(base::Loop& loop, wire::ControlClient::Connect connect, std::function<ChainHello()> hello,
+            Callbacks callbacks);
   ~ChainLink();
   ChainLink(const ChainLink&) = delete;
   ChainLink& operator=(const ChainLink&) = delete;
@@ -44,7 +45,7 @@ class ChainLink {
 
   base::Loop& loop_;
   const wire::ControlClient::Connect connect_;
-  const ChainHello hello_;
+  const std::function<ChainHello()> hello_;
   const Callbacks callbacks_;
   std::unique_ptr<wire::Connection> connection_;
   bool up_ = false;

@@ -25,6 +25,9 @@ struct ChainHello {
   Id chain;
   rules::MemberId from = rules::kNoMember;  // none: the front
   rules::MemberId to = rules::kNoMember;
+  std::uint64_t opening = 0;           // of the front: a later one takes over from an earlier one
+  std::uint64_t incarnation = 0;       // by the front: the member's number for its life, if it has none yet
+  bool counted_on = false;             // by the front: this member has to have what was acknowledged
   std::vector<std::string> addresses;  // of members 1, 2, …
 };
 struct ChainPacket {

@@ -84,10 +84,25 @@ void ChainedStorage::Connect() {
     callbacks.on_down = [this, member](const Status&) { OnDown(member); };
     callbacks.on_message = [this, member](const rules::ChainMessage& message) { OnMessage(member, message); };
     links_[member] = std::make_unique<ChainLink>(
-        loop_, ConnectTo(loop_, options_.addresses[i], options_.secrets),
-        ChainHello{kChainVersion, saved_.chain, rules::kNoMember, member, options_.addresses}, std::move(callbacks));
+        loop_, ConnectTo(loop_, options_.addresses[i], options_.secrets), [this, member] { return HelloTo(member); },
+        std::move(callbacks));
   }
   timer_ = loop_.Every(options_.times.renew_us, [this] { Tick(); });
+}
+
+ChainHello ChainedStorage::HelloTo(rules::MemberId member) {
+  ChainHello hello;
+  hello.chain = saved_.chain;
+  hello.to = member;
+  hello.opening = saved_.openings;
+  // Grows with every link that any front makes, so that of two lives of a member the later has the higher number.
+  hello.incarnation = (saved_.openings << 32) + next_incarnation_++;
+  // The very first configuration names a member that is empty yet.
+  const std::vector<rules::MemberId>& members = saved_.config.members;
+  hello.counted_on =
+      saved_.config.epoch > rules::kCopiedEpoch && std::find(members.begin(), members.end(), member) != members.end();
+  hello.addresses = options_.addresses;
+  return hello;
 }
 
 // The clients' stamps, from the tail. Whatever is written from then on is told to us, since the links are there.

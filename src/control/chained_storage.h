@@ -78,6 +78,7 @@ class ChainedStorage : public Storage {
   Status Prepare();
   Status Load();
   void Connect();
+  ChainHello HelloTo(rules::MemberId member);
   void OnMessage(rules::MemberId member, const rules::ChainMessage& message);
   void OnDown(rules::MemberId member);
   void Tick();
@@ -98,7 +99,8 @@ class ChainedStorage : public Storage {
   std::unique_ptr<rules::ChainClient> client_;
   std::map<rules::MemberId, std::unique_ptr<ChainLink>> links_;
   std::map<rules::MemberId, std::uint64_t> incarnations_;  // heard over the present link
-  std::map<std::uint64_t, Asked> asked_;                   // by the client's number
+  std::uint64_t next_incarnation_ = 1;
+  std::map<std::uint64_t, Asked> asked_;  // by the client's number
   std::unordered_map<Id, std::vector<Stamp>> clients_;
   std::uint64_t last_sequence_ = 0;
   Status stopped_;

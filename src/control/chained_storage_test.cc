@@ -139,6 +139,34 @@ TEST_F(ChainedStorageTest, AMemberThatLostItsFolderIsFilledFromACopyWhileWritesG
   }
 }
 
+TEST_F(ChainedStorageTest, TheLastMemberIsNotReplacedByAnEmptyOne) {
+  Open(1);
+  EXPECT_EQ(Put("a", "1"), "");
+  End(1);
+  std::filesystem::rename(folder_.path() + "/member-1", folder_.path() + "/kept");
+  Start(1);
+  const std::int64_t until = base::NowMicros() + 200'000;
+  while (base::NowMicros() < until) loop_->RunOnce(10'000);
+  EXPECT_NE(front_->Describe().find("counts on the copy of member 1"), std::string::npos) << front_->Describe();
+  End(1);
+  std::filesystem::remove_all(folder_.path() + "/member-1");
+  std::filesystem::rename(folder_.path() + "/kept", folder_.path() + "/member-1");
+  Start(1);
+  EXPECT_EQ(Value("a"), "1");
+}
+
+TEST_F(ChainedStorageTest, AMemberOfAnotherChainIsNotTouched) {
+  Open(1);
+  EXPECT_EQ(Put("a", "1"), "");
+  ChainedOptions options;
+  options.folder = folder_.path() + "/other-front";
+  options.patience_us = 300'000;
+  options.addresses = {AddressOf(1)};
+  const Result<std::unique_ptr<ChainedStorage>> other = ChainedStorage::Open(*loop_, options);
+  EXPECT_NE(other.status().message().find("belongs to chain"), std::string::npos) << other.status().message();
+  EXPECT_EQ(Value("a"), "1");
+}
+
 TEST_F(ChainedStorageTest, ARetryAfterARestartOfTheFrontIsKnownAndAppliedOnce) {
   Open(2);
   Batch batch;

@@ -50,6 +50,8 @@ class ChainMember {
   void ReadDone(std::int64_t now_us, std::uint64_t token, std::string value, ChainActions* actions);
   // A new link to this neighbour: what was said over the one before may be lost.
   void Connected(std::int64_t now_us, MemberId peer, ChainActions* actions);
+  // A new link to the master: says at once where it is.
+  void Speak(std::int64_t now_us, ChainActions* actions) { Renew(now_us, actions); }
   // The link to the master is closed: it may take us for dead at once, so the lease ends here.
   void Forsaken() { lease_until_us_ = 0; }
   // Every renew_us or more often.
