@@ -41,6 +41,7 @@ using manta::Result;
 using manta::Status;
 
 constexpr std::int64_t kLastWordsUs = 200'000;
+constexpr std::uint64_t kRedisLog = 100'000;  // batches that a chain member keeps to feed others
 
 struct Options {
   std::string address;
@@ -142,6 +143,30 @@ void SayReady(const Options& options, const std::string& address) {
 int RunMember(manta::base::Loop& loop, const Options& options, const bool& stopping) {
   manta::control::ChainHostOptions settings;
   settings.folder = options.folder;
+  if (!options.redis.empty()) {
+    manta::control::RedisOptions redis;
+    redis.address = options.redis[0];
+    redis.keep_log_entries = kRedisLog;
+    redis.patience_us = static_cast<std::int64_t>(options.redis_patience * 1e6);
+    if (!options.redis_password_file.empty()) {
+      const Result<std::string> password = ReadPassword(options.redis_password_file);
+      if (!password.ok()) return Complain(password.status());
+      redis.password = password.value();
+    }
+    const auto numbered = [redis, prefix = options.redis_prefix](std::uint64_t copy) {
+      manta::control::RedisOptions one = redis;
+      one.prefix = Cat(prefix, "copy-", copy, ":");
+      return one;
+    };
+    settings.open = [&loop, numbered](std::uint64_t copy) -> Result<std::unique_ptr<manta::control::Storage>> {
+      auto opened = manta::control::RedisStorage::Open(loop, numbered(copy));
+      if (!opened.ok()) return opened.status();
+      return std::unique_ptr<manta::control::Storage>(std::move(*opened));
+    };
+    settings.drop = [numbered](std::uint64_t copy) {
+      if (const Status erased = manta::control::RedisStorage::Erase(numbered(copy)); !erased.ok()) Complain(erased);
+    };
+  }
   if (!options.listen.empty()) {
     Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
     if (!secrets.ok()) return Complain(secrets.status());
@@ -287,7 +312,6 @@ int main(int argc, char** argv) {
       app.add_option("--shards", options.shards, "how many, fixed at the first start")->check(CLI::Range(1, 256));
   app.add_option("--redis", options.redis,
                  "keep them in Redis 7 instead: unix:/path or host:port; repeat for more shards, always in this order")
-      ->excludes(folder)
       ->excludes(shards);
   app.add_option("--redis-password-file", options.redis_password_file, "the password of all these servers; mode 0600");
   app.add_option("--redis-prefix", options.redis_prefix, "of all keys there")->capture_default_str();
@@ -307,7 +331,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   CLI11_PARSE(app, argc, argv);
-  if (options.folder.empty() && options.redis.empty()) {
+  if (!options.redis.empty() && folder->count() > 0 && !options.member) {
+    return Complain(Status(Code::kInvalid, "--redis and --folder exclude each other, except for a --member"));
+  }
+  if (options.member && options.redis.size() > 1) {
+    return Complain(Status(Code::kInvalid, "a --member keeps one copy: give one --redis"));
+  }
+  if (options.folder.empty() && (options.redis.empty() || options.member)) {
     if (home == nullptr || *home == '\0') {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
     }
@@ -315,7 +345,7 @@ int main(int argc, char** argv) {
     if (mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST) {
       return Complain(manta::control::DiskError(Cat("cannot make folder ", parent), errno));
     }
-    options.folder = parent + "/control";
+    options.folder = parent + (options.member ? "/member" : "/control");
   }
   if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
   return Run(options);

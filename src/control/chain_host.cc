@@ -88,7 +88,7 @@ Status ChainHost::OpenCopy() {
   storage_ = std::move(*opened);
   const Result<std::uint64_t> epoch = LastEpoch();
   if (!epoch.ok()) return epoch.status();
-  opened_epoch_ = epoch.value();
+  last_epoch_ = epoch.value();
   return {};
 }
 
@@ -192,7 +192,7 @@ Status ChainHost::Greet(std::uint64_t serial, const ChainHello& hello) {
 void ChainHost::Become(const ChainHello& hello) {
   if (!member_) {
     member_ = std::make_unique<rules::ChainMember>(hello.to, hello.incarnation, options_.times);
-    member_->Restore(storage_->last_sequence(), opened_epoch_);
+    member_->Restore(storage_->last_sequence(), last_epoch_);
     storage_->EachStamp([this](const Id& client, std::uint64_t client_sequence, std::uint64_t position) {
       member_->Restore(client, client_sequence, position);
     });
@@ -211,14 +211,14 @@ void ChainHost::Become(const ChainHello& hello) {
         Do([&](std::int64_t now_us, rules::ChainActions* actions) { member_->Connected(now_us, other, actions); });
       };
       callbacks.on_down = [](const Status&) {};
-      const auto hello = [this, other] {
+      const auto greeting = [this, other] {
         ChainHello to;
         to.chain = chain_;
         to.from = member_->id();
         to.to = other;
         return to;
       };
-      links_[other] = std::make_unique<ChainLink>(loop_, ConnectTo(loop_, addresses_[i], options_.secrets), hello,
+      links_[other] = std::make_unique<ChainLink>(loop_, ConnectTo(loop_, addresses_[i], options_.secrets), greeting,
                                                   std::move(callbacks));
     }
   }
@@ -276,13 +276,16 @@ void ChainHost::StoreRecord(std::uint64_t generation, const rules::ChainRecord& 
     if (!writes.ok()) return Fail(writes.status());
     batch.writes = std::move(*writes);
   }
-  storage_->Apply(std::move(batch), [this, generation, life = life_, alive = alive_](Result<std::uint64_t> result) {
+  const auto stored = [this, generation, epoch = record.epoch, life = life_,
+                       alive = alive_](Result<std::uint64_t> result) {
     if (!*alive || life != life_) return;
     if (!result.ok()) return Fail(result.status());
+    last_epoch_ = epoch;
     Do([&](std::int64_t now_us, rules::ChainActions* actions) {
       member_->Stored(now_us, generation, result.value(), actions);
     });
-  });
+  };
+  storage_->Apply(std::move(batch), stored);
 }
 
 void ChainHost::Wipe() {
@@ -317,10 +320,7 @@ void ChainHost::FetchCopy(const rules::ChainFetch& fetch) {
       member_->Fetched(now_us, fetch.after, found, std::move(records), actions);
     });
   };
-  if (fetch.after == 0) {
-    const Result<std::uint64_t> epoch = LastEpoch();
-    reader_ = std::make_unique<ChainCopy>(*storage_, epoch.ok() ? epoch.value() : 0);
-  }
+  if (fetch.after == 0) reader_ = std::make_unique<ChainCopy>(*storage_, last_epoch_);
   if (!reader_) return tell(false, {});
   reader_->Read(fetch.after, fetch.limit,
                 [tell, life = life_, this, alive = alive_](Result<std::vector<rules::ChainRecord>> records) {

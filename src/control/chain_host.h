@@ -89,7 +89,7 @@ class ChainHost {
   std::uint64_t copy_ = 1;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<ChainCopy> reader_;  // feeds a joiner
-  std::uint64_t opened_epoch_ = 0;     // of the last record when the storage was opened
+  std::uint64_t last_epoch_ = 0;       // of the last stored record; 0: not known
   Id chain_;
   std::unique_ptr<rules::ChainMember> member_;  // null: nobody has told yet which one
   std::vector<std::string> addresses_;

@@ -33,6 +33,8 @@ void ChainLink::Dial() {
         [this](wire::Frame& frame) {
           Result<ChainPacket> packet = frame.As<ChainPacket>();
           if (packet.ok()) {
+            heard_ = true;
+            trouble_ = {};
             if (callbacks_.on_message) callbacks_.on_message(std::move(packet->message));
             return;
           }
@@ -44,7 +46,7 @@ void ChainLink::Dial() {
           const bool was_up = std::exchange(up_, false);
           const Status reason = why.ok() ? Status(Code::kUnavailable, "it closed the connection") : why;
           connection_.reset();
-          if (was_up) pause_us_ = 0;
+          if (heard_) pause_us_ = 0;  // at once, for it worked until now
           Later(reason);
           if (was_up) callbacks_.on_down(reason);
         });
@@ -53,7 +55,7 @@ void ChainLink::Dial() {
       return Later(status);
     }
     up_ = true;
-    trouble_ = {};
+    heard_ = false;
     connection_->Send(hello_());
     callbacks_.on_up();
   });

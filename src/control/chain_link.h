@@ -36,7 +36,7 @@ class ChainLink {
     if (up_) connection_->Send(message);
   }
   [[nodiscard]] bool up() const { return up_; }
-  // Why there is no link.
+  // What is wrong with it; ok as soon as the member has answered.
   [[nodiscard]] const Status& trouble() const { return trouble_; }
 
  private:
@@ -49,6 +49,7 @@ class ChainLink {
   const Callbacks callbacks_;
   std::unique_ptr<wire::Connection> connection_;
   bool up_ = false;
+  bool heard_ = false;  // something, over this link
   Status trouble_;
   std::int64_t pause_us_ = 0;
   base::Loop::TimerId timer_ = 0;

@@ -7,6 +7,7 @@
 
 #include "control/chain_config.h"
 #include "control/test_process.h"
+#include "control/test_redis.h"
 #include "control/test_util.h"
 #include "wire/control_client.h"
 
@@ -20,10 +21,11 @@ class ChainProcessTest : public testing::Test {
   [[nodiscard]] std::string AddressOf(std::size_t i) const {
     return "@manta-chain-process-" + std::to_string(getpid()) + "-" + std::to_string(i);
   }
-  void StartMember(std::size_t i) {
-    ASSERT_EQ(members_[i].Start(
-                  {"--member", "--folder", folder_.path() + "/member-" + std::to_string(i), "--address", AddressOf(i)}),
-              AddressOf(i) + "\n");
+  void StartMember(std::size_t i, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"--member", "--folder", folder_.path() + "/member-" + std::to_string(i),
+                                      "--address", AddressOf(i)};
+    words.insert(words.end(), more.begin(), more.end());
+    ASSERT_EQ(members_[i].Start(words), AddressOf(i) + "\n");
   }
   void StartFront() {
     const std::string chain = AddressOf(1) + "," + AddressOf(2) + "," + AddressOf(3);
@@ -141,6 +143,35 @@ TEST_F(ChainProcessTest, TheFrontAndAllMembersKilledTogetherComeBackWithEverythi
   StartFront();
   const std::size_t before = writer.acknowledged_.size();
   ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20 && IsWhole(); }));
+  writer.Stop();
+  EXPECT_EQ(writer.trouble_, "");
+  std::optional<Result<std::vector<wire::ControlEntry>>> all;
+  writer.client_.ScanAll(Table::kKeyValue,
+                         "key:", [&](Result<std::vector<wire::ControlEntry>> entries) { all = std::move(entries); });
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return all.has_value(); }));
+  ASSERT_TRUE(all->ok()) << all->status().message();
+  EXPECT_GE((*all)->size(), writer.acknowledged_.size());
+}
+
+// Member 3 is filled into Redis, and is then the only one that is left.
+TEST_F(ChainProcessTest, AMemberMayKeepItsCopyInRedis) {
+  if (!HasRedis()) GTEST_SKIP() << "there is no redis-server";
+  Writer writer(*loop_, AddressOf(0));
+  writer.Go();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole() && writer.acknowledged_.size() > 20; }));
+  RedisServer redis;
+  const std::string socket = folder_.path() + "/redis.sock";
+  redis.Start(folder_.path(), {"--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--appendonly", "yes",
+                               "--appendfsync", "always"});
+  members_[3].End(SIGKILL);
+  std::filesystem::remove_all(folder_.path() + "/member-3");
+  StartMember(3, {"--redis", "unix:" + socket});
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole(); }));
+  members_[1].End(SIGKILL);
+  members_[2].End(SIGKILL);
+  const std::size_t before = writer.acknowledged_.size();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20; }));
+  EXPECT_EQ(Config().members, std::vector<rules::MemberId>{3});
   writer.Stop();
   EXPECT_EQ(writer.trouble_, "");
   std::optional<Result<std::vector<wire::ControlEntry>>> all;

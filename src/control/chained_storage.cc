@@ -259,7 +259,7 @@ std::string ChainedStorage::Describe() const {
   for (const rules::MemberId member : config.members) text += Cat(" ", member);
   if (config.joiner != rules::kNoMember) text += Cat(" (", config.joiner, " joins)");
   for (const auto& [member, link] : links_) {
-    if (!link->up()) text += Cat("; member ", member, ": ", link->trouble().message());
+    if (!link->trouble().ok()) text += Cat("; member ", member, ": ", link->trouble().message());
   }
   return text;
 }

@@ -48,6 +48,8 @@ class RedisStorage : public Storage {
   // Blocks until the server answers, for `patience` at most.
   static Result<std::unique_ptr<RedisStorage>> Open(base::Loop& loop, RedisOptions options);
   ~RedisStorage() override;
+  // Removes everything under the prefix. Blocks; nobody may have it open.
+  static Status Erase(const RedisOptions& options);
 
   void Apply(Batch batch, OnApplied done) override;
   void Get(Table table, std::string key, OnValue done) override;

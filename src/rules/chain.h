@@ -56,6 +56,9 @@ struct ChainTimes {
   std::uint64_t window_records = 1024;  // forwarded and not yet stored by the successor
   std::uint64_t batch_records = 256;    // of one message
   std::uint64_t keep_records = 1024;    // kept in memory after they are acknowledged by the tail
+  std::uint64_t window_bytes = 16U << 20;
+  std::uint64_t batch_bytes = 1U << 20;
+  std::uint64_t keep_bytes = 16U << 20;
   std::uint64_t near_records = 64;      // a joiner that lacks so few becomes the tail
   std::uint64_t client_window = 1024;   // writes of one client that may be unanswered
 };

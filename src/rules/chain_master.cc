@@ -52,10 +52,16 @@ void ChainMaster::Renewed(std::int64_t now_us, const ChainRenew& renew, ChainMas
     }
     return;
   }
-  if (config_.tail() == renew.member && MayGrant(now_us)) {
-    fact.lease_until_us = now_us + times_.lease_us + times_.drift_us;
-    actions->push_back(ChainSend{ToMember(renew.member), ChainGrant{config_.epoch, renew.sent_us}});
-  }
+  // Also for another one: the tail may have asked while this one could still have a lease.
+  if (config_.tail() == renew.member || granted_epoch_ != config_.epoch) Grant(now_us, actions);
+}
+
+void ChainMaster::Grant(std::int64_t now_us, ChainMasterActions* actions) {
+  Fact& tail = facts_[config_.tail()];
+  if (!tail.alive || tail.epoch != config_.epoch || !MayGrant(now_us)) return;
+  granted_epoch_ = config_.epoch;
+  tail.lease_until_us = now_us + times_.lease_us + times_.drift_us;
+  actions->push_back(ChainSend{ToMember(config_.tail()), ChainGrant{config_.epoch, tail.sent_us}});
 }
 
 bool ChainMaster::MayGrant(std::int64_t now_us) const {

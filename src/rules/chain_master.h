@@ -66,6 +66,7 @@ class ChainMaster {
   void Renewed(std::int64_t now_us, const ChainRenew& renew, ChainMasterActions* actions);
   [[nodiscard]] bool Alive(std::int64_t now_us, MemberId member) const;
   [[nodiscard]] bool MayGrant(std::int64_t now_us) const;
+  void Grant(std::int64_t now_us, ChainMasterActions* actions);
   void Decide(std::int64_t now_us, ChainMasterActions* actions);
   void Tell(ChainMasterActions* actions);
 
@@ -75,7 +76,8 @@ class ChainMaster {
   ChainConfig config_;
   std::optional<ChainConfig> next_;  // being saved
   std::map<MemberId, Fact> facts_;
-  std::int64_t joiner_us_ = 0;  // when the joiner last got on
+  std::uint64_t granted_epoch_ = 0;  // the last one whose tail has a lease
+  std::int64_t joiner_us_ = 0;       // when the joiner last got on
   std::uint64_t joiner_position_ = 0;
   bool outdated_ = false;
 };

@@ -48,6 +48,7 @@ void ChainMember::On(std::int64_t now_us, const ChainConfigure& message, ChainAc
   checking_ = 0;
   fetching_ = false;
   sent_ = successor_stored_ = 0;
+  Landed(~std::uint64_t{0});
   progress_us_ = resent_us_ = now_us;
   cannot_feed_ = false;
   if (self == order.end()) lost_ = false;
@@ -120,6 +121,7 @@ void ChainMember::On(std::int64_t now_us, const ChainRefill& message, ChainActio
   actions->push_back(ChainWipe{generation_});
   appended_ = appended_epoch_ = stored_ = committed_ = recent_base_ = 0;
   recent_.clear();
+  recent_bytes_ = 0;
   sessions_.Clear();
   sync_known_ = false;
   AskPredecessor(now_us, actions);
@@ -130,6 +132,7 @@ void ChainMember::Append(ChainRecord record, ChainActions* actions) {
   appended_epoch_ = record.epoch;
   if (!faults_.forget_on_follow || is_head()) sessions_.Add(record.client, record.client_sequence, record.position);
   actions->push_back(ChainStore{generation_, record});
+  recent_bytes_ += record.payload.size();
   recent_.push_back(std::move(record));
 }
 
@@ -211,6 +214,7 @@ void ChainMember::Begin(std::int64_t now_us, std::uint64_t position, ChainAction
   checking_ = 0;
   fetching_ = false;
   sent_ = successor_stored_ = position;
+  Landed(~std::uint64_t{0});
   progress_us_ = resent_us_ = now_us;
   if (sent_ == solid()) {
     SendEntries(sent_, {}, actions);  // it wants to know that it has all
@@ -221,7 +225,8 @@ void ChainMember::Begin(std::int64_t now_us, std::uint64_t position, ChainAction
 
 void ChainMember::Feed(std::int64_t, ChainActions* actions) {
   if (successor_ == kNoMember || !resumed_) return;
-  while (!fetching_ && sent_ < solid() && sent_ < successor_stored_ + times_.window_records) {
+  while (!fetching_ && sent_ < solid() && sent_ < successor_stored_ + times_.window_records &&
+         flying_bytes_ < times_.window_bytes) {
     if (sent_ < recent_base_) {
       fetching_ = true;
       actions->push_back(ChainFetch{sent_, times_.batch_records});
@@ -230,7 +235,10 @@ void ChainMember::Feed(std::int64_t, ChainActions* actions) {
     std::vector<ChainRecord> records;
     auto it = std::upper_bound(recent_.begin(), recent_.end(), sent_,
                                [](std::uint64_t at, const ChainRecord& record) { return at < record.position; });
-    for (; it != recent_.end() && it->position <= solid() && records.size() < times_.batch_records; ++it) {
+    std::uint64_t bytes = 0;
+    for (; it != recent_.end() && it->position <= solid(); ++it) {
+      if (records.size() == times_.batch_records || bytes >= times_.batch_bytes) break;
+      bytes += it->payload.size();
       records.push_back(*it);
     }
     if (records.empty()) return;
@@ -239,9 +247,23 @@ void ChainMember::Feed(std::int64_t, ChainActions* actions) {
 }
 
 void ChainMember::SendEntries(std::uint64_t previous, std::vector<ChainRecord> records, ChainActions* actions) {
-  if (!records.empty()) sent_ = records.back().position;
+  if (!records.empty()) {
+    sent_ = records.back().position;
+    std::uint64_t bytes = 0;
+    for (const ChainRecord& record : records) bytes += record.payload.size();
+    flying_.emplace_back(sent_, bytes);
+    flying_bytes_ += bytes;
+  }
   actions->push_back(
       ChainSend{ToMember(successor_), ChainEntries{config_.epoch, id_, previous, std::move(records), solid()}});
+}
+
+// All that was sent up to here has arrived, or will be sent again.
+void ChainMember::Landed(std::uint64_t position) {
+  while (!flying_.empty() && flying_.front().first <= position) {
+    flying_bytes_ -= flying_.front().second;
+    flying_.pop_front();
+  }
 }
 
 void ChainMember::Fetched(std::int64_t now_us, std::uint64_t after, bool found, std::vector<ChainRecord> records,
@@ -281,6 +303,7 @@ void ChainMember::On(std::int64_t now_us, const ChainAcked& message, ChainAction
     progress_us_ = now_us;
   }
   successor_stored_ = std::max(successor_stored_, message.position);
+  Landed(message.position);
   sent_ = std::max(sent_, std::min(message.position, solid()));
   if (!feeding_joiner_ && message.committed > committed_) {
     committed_ = std::min(message.committed, solid());
@@ -297,8 +320,10 @@ void ChainMember::On(std::int64_t now_us, const ChainAcked& message, ChainAction
 
 void ChainMember::Trim() {
   const std::uint64_t needless = joining_ && !config_.switching ? stored_ : std::min(committed_, stored_);
-  while (recent_.size() > times_.keep_records && recent_.front().position <= needless) {
+  while (!recent_.empty() && recent_.front().position <= needless &&
+         (recent_.size() > times_.keep_records || recent_bytes_ > times_.keep_bytes)) {
     recent_base_ = recent_.front().position;
+    recent_bytes_ -= recent_.front().payload.size();
     recent_.pop_front();
   }
 }
@@ -383,6 +408,7 @@ void ChainMember::Tick(std::int64_t now_us, ChainActions* actions) {
   } else if (now_us - std::max(progress_us_, resent_us_) >= times_.resend_us) {
     resent_us_ = now_us;
     sent_ = successor_stored_;
+    Landed(~std::uint64_t{0});
     if (sent_ == solid()) {
       SendEntries(sent_, {}, actions);
     } else {

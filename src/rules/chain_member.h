@@ -95,6 +95,7 @@ class ChainMember {
   void Commit(std::int64_t now_us, ChainActions* actions);
   void Acknowledge(ChainActions* actions);
   void Feed(std::int64_t now_us, ChainActions* actions);
+  void Landed(std::uint64_t position);
   void SendEntries(std::uint64_t previous, std::vector<ChainRecord> records, ChainActions* actions);
   void Take(std::int64_t now_us, const ChainResume& message, ChainActions* actions);
   void Begin(std::int64_t now_us, std::uint64_t position, ChainActions* actions);
@@ -119,6 +120,7 @@ class ChainMember {
   std::uint64_t committed_ = 0;
   std::deque<ChainRecord> recent_;  // all after recent_base_
   std::uint64_t recent_base_ = 0;
+  std::uint64_t recent_bytes_ = 0;
   ChainSessions sessions_;
   std::map<std::uint64_t, std::pair<Id, std::uint64_t>> asked_again_;  // writes, by position
   std::optional<ChainResume> early_;                                   // of an epoch that we have not been told of yet
@@ -136,6 +138,8 @@ class ChainMember {
   std::uint64_t checking_epoch_ = 0;  // … this epoch
   std::uint64_t sent_ = 0;
   std::uint64_t successor_stored_ = 0;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> flying_;  // sent, not stored there: last position, bytes
+  std::uint64_t flying_bytes_ = 0;
   std::int64_t progress_us_ = 0;  // of the successor
   std::int64_t resent_us_ = 0;
   bool fetching_ = false;
