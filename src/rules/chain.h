@@ -59,8 +59,8 @@ struct ChainTimes {
   std::uint64_t window_bytes = 16U << 20;
   std::uint64_t batch_bytes = 1U << 20;
   std::uint64_t keep_bytes = 16U << 20;
-  std::uint64_t near_records = 64;      // a joiner that lacks so few becomes the tail
-  std::uint64_t client_window = 1024;   // writes of one client that may be unanswered
+  std::uint64_t near_records = 64;     // a joiner that lacks so few becomes the tail
+  std::uint64_t client_window = 1024;  // writes of one client that may be unanswered
 };
 
 // Mistakes that tests plant to see that they are found. All false in the product.
