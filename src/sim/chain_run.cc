@@ -61,6 +61,8 @@ class ChainRun {
       Violation(Cat("stuck: ", WhatIsStuck()));
     } else {
       FinalReads();
+      // A write that was given up may have come only now.
+      if (!RunUntil(now_us_ + model_.rest_us, [this] { return AtRest(); })) Violation(Cat("stuck: ", WhatIsStuck()));
     }
     CheckEnd();
     figures_.seconds = static_cast<double>(now_us_) / 1e6;
