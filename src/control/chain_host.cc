@@ -179,7 +179,10 @@ Status ChainHost::Greet(std::uint64_t serial, const ChainHello& hello) {
   }
   Incoming& incoming = incoming_.at(serial);
   incoming.greeted = true;
-  if (hello.from != rules::kNoMember) return {};
+  if (hello.from != rules::kNoMember) {
+    if (const auto link = links_.find(hello.from); link != links_.end()) link->second->Hurry();
+    return {};
+  }
   incoming.front = true;
   opening_ = hello.opening;
   if (const auto old = incoming_.find(std::exchange(front_, serial)); old != incoming_.end()) {

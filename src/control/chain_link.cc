@@ -1,6 +1,7 @@
 #include "control/chain_link.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace manta::control {
 namespace {
@@ -59,6 +60,13 @@ void ChainLink::Dial() {
     connection_->Send(hello_());
     callbacks_.on_up();
   });
+}
+
+void ChainLink::Hurry() {
+  if (timer_ == 0) return;
+  loop_.Cancel(std::exchange(timer_, 0));
+  pause_us_ = 0;
+  Dial();
 }
 
 void ChainLink::Later(const Status& why) {

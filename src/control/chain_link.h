@@ -35,6 +35,8 @@ class ChainLink {
   void Send(const M& message) {
     if (up_) connection_->Send(message);
   }
+  // The member is there: does not wait for the next attempt.
+  void Hurry();
   [[nodiscard]] bool up() const { return up_; }
   // What is wrong with it; ok as soon as the member has answered.
   [[nodiscard]] const Status& trouble() const { return trouble_; }

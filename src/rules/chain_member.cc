@@ -81,9 +81,13 @@ void ChainMember::AskPredecessor(std::int64_t now_us, ChainActions* actions) {
 }
 
 void ChainMember::Connected(std::int64_t now_us, MemberId peer, ChainActions* actions) {
-  if (peer == kNoMember || peer != predecessor_) return;
-  heard_predecessor_ = false;
-  AskPredecessor(now_us, actions);
+  if (peer == kNoMember) return;
+  if (peer == predecessor_) {
+    heard_predecessor_ = false;
+    AskPredecessor(now_us, actions);
+  } else if (peer == successor_ && resumed_ && !fetching_) {
+    Begin(now_us, successor_stored_, actions);
+  }
 }
 
 void ChainMember::On(std::int64_t now_us, const ChainEntries& message, ChainActions* actions) {

@@ -130,6 +130,22 @@ TEST_F(ChainMemberTest, ASuccessorThatKnowsTheEpochFirstIsServedWhenWeHearOfIt) 
   EXPECT_EQ(Sent<ChainEntries>(Configure(6, {2, 3})).size(), 1U);
 }
 
+TEST_F(ChainMemberTest, OverANewLinkASuccessorGetsAgainWhatItHasNotAcknowledged) {
+  Configure(5, {2, 3});
+  Receive(ChainResume{5, 3, 0, 0});
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    Receive(ChainWrite{kClient, i, "x"});
+    Stored(i);
+  }
+  Receive(ChainAcked{5, 3, 1, 1});
+  ChainActions actions;
+  member_.Connected(now_, 3, &actions);
+  const std::vector<ChainEntries> sent = Sent<ChainEntries>(actions);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].previous, 1U);
+  EXPECT_EQ(sent[0].records.size(), 2U);
+}
+
 TEST_F(ChainMemberTest, AJoinerWhoseLastRecordIsOfAnotherEpochMustThrowItsLogAway) {
   Configure(5, {2});
   for (std::uint64_t i = 1; i <= 3; ++i) {
