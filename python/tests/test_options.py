@@ -238,12 +238,21 @@ manta.shutdown()
 """)
 
 
-def test_available_resources_go_down_while_a_task_runs():
-    before = manta.available_resources()
-    assert before["CPU"] == 4
-    ref = busy.options(num_cpus=3).remote(1.0)
-    deadline = time.time() + 20
-    while manta.available_resources().get("CPU", 0) > 1 and time.time() < deadline:
-        time.sleep(0.01)
-    assert manta.available_resources()["CPU"] == 1
+def test_available_resources_go_down_while_a_task_runs(tmp_path):
+    @manta.remote(num_cpus=3)
+    def wait_for(path):
+        while not os.path.exists(path):
+            time.sleep(0.001)
+
+    def becomes(cpus):
+        deadline = time.time() + 20
+        while manta.available_resources().get("CPU", 0) != cpus and time.time() < deadline:
+            time.sleep(0.01)
+        return manta.available_resources().get("CPU", 0) == cpus
+
+    assert becomes(4)
+    ref = wait_for.remote(tmp_path / "go")
+    assert becomes(1)
+    (tmp_path / "go").touch()
     manta.get(ref)
+    assert becomes(4)

@@ -58,7 +58,7 @@ void Copies::Fetched(NodeNumber from, const wire::FarFetched& message) {
     // Freed meanwhile: nobody would ever free this copy.
     std::unordered_map<NodeNumber, wire::FarFree> orders;
     orders[from] = wire::FarFree{{message.object}, {Place{}}};
-    Send(std::move(orders));
+    Send(orders);
   } else if (!object->holders.contains(from)) {
     plan_.Has(message.object, from, &actions);  // by a transfer that was called off too late
   }
@@ -108,8 +108,8 @@ void Copies::FreeCopies(const Id& object, NodeNumber made, std::unordered_map<No
   }
 }
 
-void Copies::Send(std::unordered_map<NodeNumber, wire::FarFree> orders) {
-  for (auto& [node, order] : orders) {
+void Copies::Send(const std::unordered_map<NodeNumber, wire::FarFree>& orders) {
+  for (const auto& [node, order] : orders) {
     if (node == nodes_.self()) {
       here_.free(order.objects, order.places);
     } else if (nodes_.Knows(node)) {
@@ -135,7 +135,7 @@ void Copies::Free(const std::vector<Id>& objects, const std::vector<Place>& plac
     Forget(objects[i]);
   }
   Do(actions);
-  Send(std::move(orders));
+  Send(orders);
 }
 
 void Copies::OwnerGone(ProcessId owner, const std::function<bool(const Id&)>& keep) {

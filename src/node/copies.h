@@ -57,7 +57,7 @@ class Copies {
   void Do(const rules::BroadcastActions& actions);
   // Tells all holders but `made`, which the caller deals with.
   void FreeCopies(const Id& object, NodeNumber made, std::unordered_map<NodeNumber, wire::FarFree>* orders);
-  void Send(std::unordered_map<NodeNumber, wire::FarFree> orders);
+  void Send(const std::unordered_map<NodeNumber, wire::FarFree>& orders);
   void Forget(const Id& object);
 
   FarNodes& nodes_;

@@ -150,7 +150,7 @@ void TransferThreads::Stop(Pull& pull) {
   for (const TransferWire* wire : pull.wires) wire->Interrupt();
 }
 
-void TransferThreads::Fetch(std::shared_ptr<Pull> pull, bool first) {
+void TransferThreads::Fetch(const std::shared_ptr<Pull>& pull, bool first) {
   if (first) {
     // Room first: an object that does not fit costs nobody anything.
     // Small ones one after the other, or each thread would borrow a segment of its own for them.

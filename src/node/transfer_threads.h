@@ -96,7 +96,7 @@ class TransferThreads {
 
   void Run(std::function<void()> job, bool must);
   void Work();
-  void Fetch(std::shared_ptr<Pull> pull, bool first);
+  void Fetch(const std::shared_ptr<Pull>& pull, bool first);
   Status FetchOver(Pull& pull, TransferWire& wire, bool* used);
   void End(const std::shared_ptr<Pull>& pull);
   Result<std::unique_ptr<TransferWire>> Connect(Pull& pull, bool* fresh);

@@ -56,7 +56,8 @@ __attribute__((target("avx2"))) void SumLinesAvx2(const std::byte* bytes, std::s
   __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes));
   __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(lanes + 4));
   const __m256i step = _mm256_set1_epi64x(static_cast<long long>(kPrime));
-  const __m256i start = _mm256_set1_epi64x(static_cast<long long>(first * kPrime));
+  const std::uint64_t first_key = first * kPrime;
+  const __m256i start = _mm256_set1_epi64x(static_cast<long long>(first_key));
   __m256i low_key = _mm256_add_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kKeys)), start);
   __m256i high_key = _mm256_add_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kKeys + 4)), start);
   for (std::size_t line = 0; line < lines; ++line) {

@@ -192,7 +192,7 @@ void Transfers::Complain(const Id& object, Fetching& fetching, bool gone, const 
          [&](const wire::FarFetchFailed& message) { copies_.Failed(nodes_.self(), message); });
 }
 
-void Transfers::Finish(const Id& object, Result<Place> result) {
+void Transfers::Finish(const Id& object, const Result<Place>& result) {
   const auto node = fetching_.extract(object);
   if (node.empty()) return;
   Fetching& fetching = node.mapped();

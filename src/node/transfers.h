@@ -101,7 +101,7 @@ class Transfers {
   void StartPull(const Id& object, Fetching& fetching);
   void Ended(const Id& object, const TransferThreads::Ended& ended);
   void Complain(const Id& object, Fetching& fetching, bool gone, const Status& why);
-  void Finish(const Id& object, Result<Place> result);
+  void Finish(const Id& object, const Result<Place>& result);
   void FreeHere(const std::vector<Id>& objects, const std::vector<Place>& places, NodeNumber from);
   void Evicted(const std::vector<Id>& objects);
   // To an object's home, which may be this node.

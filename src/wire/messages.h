@@ -173,7 +173,7 @@ struct LeaseGranted {
   std::uint32_t pid = 0;
   // Of a worker on another node: where it waits for us, and by what it knows us. Its end is told by LeaseEnded or
   // LeaseLost as ever, but counts only when its connection is read to the end.
-  std::string address;
+  std::string address = {};
   std::uint64_t pass = 0;
 };
 // P -> N: the worker of this lease, on another node, cannot be reached (any more). LeaseLost follows.
@@ -386,7 +386,7 @@ struct Hold {
   static constexpr Kind kKind = Kind::kHold;
   std::vector<Id> objects;
   ProcessId holder = kNoProcess;
-  std::vector<ProcessId> owners;
+  std::vector<ProcessId> owners = {};
 };
 // P -> N, a call answered by Done when all holds that this node's processes have asked for are known where the objects
 // are at home, or that node is gone.

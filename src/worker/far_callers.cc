@@ -68,19 +68,18 @@ void FarCaller::SendReplies() {
 }
 
 void FarCaller::Return(std::function<void()> done) {
-  bool now = false;
   {
     const std::lock_guard lock(mutex_);
     returning_ = true;
-    now = closed_ || link_ == nullptr;
-    if (!now) {
+    if (!closed_ && link_ != nullptr) {
       done_ = std::move(done);
       GiveBack();
       link_->Send(wire::FarBye{});
       link_->CloseLater(kGoodbyeUs);
+      return;
     }
   }
-  if (now) done();
+  done();
 }
 
 // ---- the far thread ----

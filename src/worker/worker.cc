@@ -298,7 +298,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
     }
     ++deferred_;
     execution->task = task;
-    static_cast<void>(execution.release());  // until Resume
+    [[maybe_unused]] const Execution* kept = execution.release();  // until Resume
     return;
   }
   Execution execution(*owner_, &served, actor_.get());
