@@ -1,6 +1,8 @@
 // manta-control, the head of a cluster: tables that every other process comes back from, who is a member, and where
 // tasks go that find no room on their own node.
 //
+// With --chain its tables are in chains of members, each a process of this program with --member (doc/replication.md).
+//
 // With --listen it serves the cluster at a TCP port, behind the token (and TLS, if it is not loopback); otherwise it is
 // a store for processes of this user on this machine only (an abstract Unix socket, peers checked by the kernel).
 #include <fcntl.h>
@@ -21,6 +23,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/loop.h"
+#include "control/chain_host.h"
+#include "control/chained_storage.h"
 #include "control/embedded_storage.h"
 #include "control/head.h"
 #include "control/redis_storage.h"
@@ -37,6 +41,7 @@ using manta::Result;
 using manta::Status;
 
 constexpr std::int64_t kLastWordsUs = 200'000;
+constexpr std::uint64_t kRedisLog = 100'000;  // batches that a chain member keeps to feed others
 
 struct Options {
   std::string address;
@@ -49,6 +54,9 @@ struct Options {
   std::string redis_password_file;
   std::string redis_prefix = "manta:";
   double redis_patience = 10;  // seconds
+  bool member = false;
+  std::vector<std::string> chains;  // addresses with commas between
+  double chain_patience = 10;       // seconds
   int ready_fd = -1;
 };
 
@@ -90,6 +98,21 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
   if (options.redis.empty()) {
     // The folder of the shards is made here; each shard's own by the storage.
     if (Status made = MakeFolder(options.folder); !made.ok()) return made;
+    for (std::size_t i = 0; i < options.chains.size(); ++i) {
+      manta::control::ChainedOptions chained;
+      chained.folder = Cat(options.folder, "/chain-", i);
+      chained.addresses = CLI::detail::split(options.chains[i], ',');
+      chained.patience_us = static_cast<std::int64_t>(options.chain_patience * 1e6);
+      if (options.chains[i].find(':') != std::string::npos) {
+        Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
+        if (!secrets.ok()) return secrets.status();
+        chained.secrets = std::move(*secrets);
+      }
+      auto shard = manta::control::ChainedStorage::Open(loop, std::move(chained));
+      if (!shard.ok()) return shard.status();
+      shards.push_back(std::move(*shard));
+    }
+    if (!shards.empty()) return shards;
     for (std::size_t i = 0; i < options.shards; ++i) {
       manta::control::EmbeddedOptions embedded;
       embedded.folder = Cat(options.folder, "/shard-", i);
@@ -114,6 +137,83 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
     shards.push_back(std::move(*shard));
   }
   return shards;
+}
+
+void SayReady(const Options& options, const std::string& address) {
+  if (options.ready_fd < 0) return;
+  const std::string line = address + "\n";
+  if (write(options.ready_fd, line.data(), line.size()) < 0) perror("manta-control: --ready-fd");
+  if (options.ready_fd > 2) close(options.ready_fd);
+}
+
+// A member of a chain: keeps a copy, knows no tables.
+int RunMember(manta::base::Loop& loop, const Options& options, const bool& stopping) {
+  manta::control::ChainHostOptions settings;
+  settings.folder = options.folder;
+  if (!options.redis.empty()) {
+    manta::control::RedisOptions redis;
+    redis.address = options.redis[0];
+    redis.keep_log_entries = kRedisLog;
+    redis.patience_us = static_cast<std::int64_t>(options.redis_patience * 1e6);
+    if (!options.redis_password_file.empty()) {
+      const Result<std::string> password = ReadPassword(options.redis_password_file);
+      if (!password.ok()) return Complain(password.status());
+      redis.password = password.value();
+    }
+    const auto numbered = [redis, prefix = options.redis_prefix](std::uint64_t copy) {
+      manta::control::RedisOptions one = redis;
+      one.prefix = Cat(prefix, "copy-", copy, ":");
+      return one;
+    };
+    settings.open = [&loop, numbered](std::uint64_t copy) -> Result<std::unique_ptr<manta::control::Storage>> {
+      auto opened = manta::control::RedisStorage::Open(loop, numbered(copy));
+      if (!opened.ok()) return opened.status();
+      return std::unique_ptr<manta::control::Storage>(std::move(*opened));
+    };
+    settings.drop = [numbered](std::uint64_t copy) {
+      if (const Status erased = manta::control::RedisStorage::Erase(numbered(copy)); !erased.ok()) Complain(erased);
+    };
+  }
+  if (!options.listen.empty()) {
+    Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
+    if (!secrets.ok()) return Complain(secrets.status());
+    settings.secrets = std::move(*secrets);
+  }
+  const std::shared_ptr<manta::wire::Secrets> secrets = settings.secrets;
+  auto host = manta::control::ChainHost::Open(loop, std::move(settings));
+  if (!host.ok()) return Complain(host.status());
+  std::optional<Status> failure;
+  (*host)->OnFailure([&](const Status& why) { failure = why; });
+  const auto add = [&host](manta::wire::Stream stream) {
+    if (const Status added = (*host)->Add(std::move(stream)); !added.ok()) Complain(added);
+  };
+  std::unique_ptr<manta::wire::LocalListener> local;
+  std::unique_ptr<manta::wire::Listener> listener;
+  std::string address = options.address;
+  if (options.listen.empty()) {
+    auto made = manta::wire::LocalListener::Listen(
+        loop, options.address, "manta-control",
+        [&add](manta::base::Fd socket) { add(manta::wire::Stream(std::move(socket))); });
+    if (!made.ok()) return Complain(made.status());
+    local = std::move(*made);
+  } else {
+    manta::wire::ListenOptions listen;
+    listen.address = options.listen;
+    listen.secrets = secrets;
+    listen.roles = RoleBit(manta::wire::LinkRole::kControl);
+    listen.tls = options.tls;
+    auto made = manta::wire::Listener::Create(
+        loop, std::move(listen), [&add](manta::wire::Link link) { add(std::move(link.stream)); },
+        [](const std::string& peer, const Status& what) {
+          std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+        });
+    if (!made.ok()) return Complain(made.status());
+    listener = std::move(*made);
+    address = listener->address();
+  }
+  SayReady(options, address);
+  while (!stopping && !failure) loop.RunOnce(-1);
+  return failure ? Complain(*failure) : 0;
 }
 
 // Takes the port; nobody is let in before Listener::Begin. So a bad address is told at once, not after the tables were
@@ -158,6 +258,7 @@ int Run(const Options& options) {
   });
   if (!status.ok()) return Complain(status);
 
+  if (options.member) return RunMember(**loop, options, stopping);
   manta::wire::Listener::OnLink on_link;  // set when there is somebody to hand it to
   std::shared_ptr<manta::wire::Secrets> secrets;
   std::unique_ptr<manta::wire::Listener> listener;
@@ -169,7 +270,6 @@ int Run(const Options& options) {
     if (!made.ok()) return Complain(made.status());
     listener = std::move(*made);
   }
-
   auto shards = OpenShards(**loop, options);
   if (!shards.ok()) return Complain(shards.status());
   manta::control::Tables tables(**loop, std::move(*shards));
@@ -205,11 +305,7 @@ int Run(const Options& options) {
     if (const Status begun = listener->Begin(); !begun.ok()) return Complain(begun);
     address = listener->address();
   }
-  if (options.ready_fd >= 0) {
-    const std::string line = address + "\n";
-    if (write(options.ready_fd, line.data(), line.size()) < 0) perror("manta-control: --ready-fd");
-    if (options.ready_fd > 2) close(options.ready_fd);
-  }
+  SayReady(options, address);
   while (!stopping) (*loop)->RunOnce(-1);
   // The last words to nodes and tools.
   const std::int64_t until = manta::base::NowMicros() + kLastWordsUs;
@@ -234,22 +330,38 @@ int main(int argc, char** argv) {
       app.add_option("--shards", options.shards, "how many, fixed at the first start")->check(CLI::Range(1, 256));
   app.add_option("--redis", options.redis,
                  "keep them in Redis 7 instead: unix:/path or host:port; repeat for more shards, always in this order")
-      ->excludes(folder)
       ->excludes(shards);
   app.add_option("--redis-password-file", options.redis_password_file, "the password of all these servers; mode 0600");
   app.add_option("--redis-prefix", options.redis_prefix, "of all keys there")->capture_default_str();
   app.add_option("--redis-patience", options.redis_patience, "seconds without an answer, until a request fails")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
+  auto* member = app.add_flag("--member", options.member, "be a member of a chain: keep one copy of one shard");
+  app.add_option(
+         "--chain", options.chains,
+         "keep them in a chain of members: their addresses, with commas between; repeat for more shards, always "
+         "in this order")
+      ->excludes(shards)
+      ->excludes(member)
+      ->excludes("--redis");
+  app.add_option("--chain-patience", options.chain_patience, "seconds without an answer, until a request fails")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   CLI11_PARSE(app, argc, argv);
-  if (options.folder.empty() && options.redis.empty()) {
+  if (!options.redis.empty() && folder->count() > 0 && !options.member) {
+    return Complain(Status(Code::kInvalid, "--redis and --folder exclude each other, except for a --member"));
+  }
+  if (options.member && options.redis.size() > 1) {
+    return Complain(Status(Code::kInvalid, "a --member keeps one copy: give one --redis"));
+  }
+  if (options.folder.empty() && (options.redis.empty() || options.member)) {
     if (home == nullptr || *home == '\0') {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
     }
     const std::string parent = std::string(home) + "/.manta";
     if (const Status made = MakeFolder(parent); !made.ok()) return Complain(made);
-    options.folder = parent + "/control";
+    options.folder = parent + (options.member ? "/member" : "/control");
   }
   if (options.secrets.empty()) options.secrets = manta::wire::Secrets::DefaultFolder();
   return Run(options);

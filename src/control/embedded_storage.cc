@@ -310,6 +310,14 @@ std::uint64_t EmbeddedStorage::Applied(const Id& client, std::uint64_t client_se
   return it->second[slot].sequence;
 }
 
+void EmbeddedStorage::EachStamp(const OnStamp& take) const {
+  for (const auto& [client, stamps] : clients_) {
+    for (const Stamp& stamp : stamps) {
+      if (stamp.sequence != 0) take(client, stamp.client_sequence, stamp.sequence);
+    }
+  }
+}
+
 void EmbeddedStorage::Forget(const Id& client) {
   if (clients_.erase(client) == 0) return;
   active_->stamps.erase(active_->stamps.lower_bound({client, 0}),

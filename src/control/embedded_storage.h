@@ -50,6 +50,7 @@ class EmbeddedStorage : public Storage {
   void Get(Table table, std::string key, OnValue done) override;
   void Scan(Table table, std::string prefix, std::string after, std::size_t limit, OnPage done) override;
   [[nodiscard]] std::uint64_t Applied(const Id& client, std::uint64_t client_sequence) const override;
+  void EachStamp(const OnStamp& take) const override;
   void Forget(const Id& client) override;
   [[nodiscard]] std::vector<Id> Clients() const override;
   [[nodiscard]] std::uint64_t epoch() const override { return epoch_; }

@@ -165,6 +165,29 @@ Status RedisStorage::Load() {
   return {};
 }
 
+Status RedisStorage::Erase(const RedisOptions& options) {
+  const Result<RedisAddress> address = ResolveRedis(options.address);
+  if (!address.ok()) return address.status();
+  Result<std::unique_ptr<base::Loop>> loop = base::Loop::Create();
+  if (!loop.ok()) return loop.status();
+  Asking redis(**loop, base::NowMicros() + options.patience_us);
+  if (Status status = redis.Connect(address.value()); !status.ok()) return status;
+  if (!options.password.empty()) {
+    if (const Result<RespReply> reply = redis.Ask({"AUTH", options.password}); !reply.ok()) return reply.status();
+  }
+  std::string cursor = "0";
+  do {
+    const Result<RespReply> page = redis.Ask({"SCAN", cursor, "MATCH", options.prefix + "*", "COUNT", "1000"});
+    if (!page.ok()) return page.status();
+    if (page.value().items.size() != 2) return Unexpected(page.value());
+    cursor = page.value().items[0].text;
+    for (const RespReply& key : page.value().items[1].items) {
+      if (const Result<RespReply> reply = redis.Ask({"UNLINK", key.text}); !reply.ok()) return reply.status();
+    }
+  } while (cursor != "0");
+  return {};
+}
+
 RedisStorage::~RedisStorage() {
   *alive_ = false;
   if (connecting_ != 0) loop_.Cancel(connecting_);
@@ -330,6 +353,14 @@ void RedisStorage::Remember(const Id& client, const Stamp& stamp) {
   const std::size_t slot = stamp.client_sequence % wire::kControlWindow;
   if (stamps.size() <= slot) stamps.resize(slot + 1);
   stamps[slot] = stamp;
+}
+
+void RedisStorage::EachStamp(const OnStamp& take) const {
+  for (const auto& [client, stamps] : clients_) {
+    for (const Stamp& stamp : stamps) {
+      if (stamp.sequence != 0) take(client, stamp.client_sequence, stamp.sequence);
+    }
+  }
 }
 
 void RedisStorage::Forget(const Id& client) {

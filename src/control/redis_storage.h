@@ -48,11 +48,14 @@ class RedisStorage : public Storage {
   // Blocks until the server answers, for `patience` at most.
   static Result<std::unique_ptr<RedisStorage>> Open(base::Loop& loop, RedisOptions options);
   ~RedisStorage() override;
+  // Removes everything under the prefix. Blocks; nobody may have it open.
+  static Status Erase(const RedisOptions& options);
 
   void Apply(Batch batch, OnApplied done) override;
   void Get(Table table, std::string key, OnValue done) override;
   void Scan(Table table, std::string prefix, std::string after, std::size_t limit, OnPage done) override;
   [[nodiscard]] std::uint64_t Applied(const Id& client, std::uint64_t client_sequence) const override;
+  void EachStamp(const OnStamp& take) const override;
   void Forget(const Id& client) override;
   [[nodiscard]] std::vector<Id> Clients() const override;
   [[nodiscard]] std::uint64_t epoch() const override { return epoch_; }

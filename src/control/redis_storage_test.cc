@@ -9,53 +9,13 @@
 #include <csignal>
 
 #include "control/tables.h"
+#include "control/test_redis.h"
 #include "control/test_util.h"
 
 namespace manta::control {
 namespace {
 
 constexpr char kPassword[] = "s3cret";
-
-// A server of our own, which dies with us.
-class RedisServer {
- public:
-  ~RedisServer() { Kill(); }
-  void Start(const std::string& folder, std::vector<std::string> more) {
-    std::vector<std::string> words{"redis-server", "--dir", folder,       "--save", "",
-                                   "--daemonize",  "no",    "--loglevel", "warning"};
-    words.insert(words.end(), more.begin(), more.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const pid_t parent = getpid();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      const int null = open("/dev/null", O_RDWR);
-      dup2(null, 0);
-      dup2(null, 1);
-      dup2(null, 2);
-      execvp(argv[0], argv.data());
-      _exit(127);
-    }
-  }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  void Signal(int signal) const { kill(pid_, signal); }
-
- private:
-  pid_t pid_ = -1;
-};
-
-bool HasRedis() {
-  static const bool has = std::system("redis-server --version >/dev/null 2>&1") == 0;
-  return has;
-}
 
 std::uint16_t FreePort() {
   const base::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -77,6 +77,9 @@ class Storage {
 
   // The sequence of the batch that applied this write, 0 if none is remembered. Known as soon as a batch is durable.
   [[nodiscard]] virtual std::uint64_t Applied(const Id& client, std::uint64_t client_sequence) const = 0;
+  // All that Applied knows: for copies.
+  using OnStamp = std::function<void(const Id& client, std::uint64_t client_sequence, std::uint64_t sequence)>;
+  virtual void EachStamp(const OnStamp& take) const = 0;
   // This client will not ask again.
   virtual void Forget(const Id& client) = 0;
   // Those remembered: for whoever decides whom to forget.

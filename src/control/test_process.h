@@ -1,0 +1,70 @@
+// For this room's tests: bin/manta-control as a process, which ends with the test.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+namespace manta::control {
+
+class ControlProcess {
+ public:
+  ~ControlProcess() { End(SIGKILL); }
+  // The first line it says, when it is ready; its complaint otherwise.
+  std::string Start(std::vector<std::string> words) {
+    int ready[2];
+    int errors[2];
+    if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return "no pipe";
+    words.insert(words.begin(), MANTA_CONTROL);
+    words.insert(words.end(), {"--ready-fd", "9"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      dup2(errors[1], 2);
+      dup2(ready[1], 9);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ready[1]);
+    close(errors[1]);
+    std::string text = ReadAll(ready[0]);
+    if (text.empty()) text = ReadAll(errors[0]);
+    close(ready[0]);
+    close(errors[0]);
+    return text;
+  }
+  int End(int signal) {
+    if (pid_ <= 0) return 0;
+    kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  static std::string ReadAll(int fd) {
+    std::string text;
+    char buffer[512];
+    for (;;) {
+      const ssize_t count = read(fd, buffer, sizeof buffer);
+      if (count <= 0) return text;
+      text.append(buffer, static_cast<std::size_t>(count));
+    }
+  }
+  pid_t pid_ = -1;
+};
+
+}  // namespace manta::control
