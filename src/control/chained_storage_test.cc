@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "control/chain_host.h"
-#include "control/local_listener.h"
 #include "control/test_util.h"
+#include "wire/local_listener.h"
 
 namespace manta::control {
 namespace {
@@ -14,7 +14,7 @@ class ChainedStorageTest : public testing::Test {
  protected:
   struct Member {
     std::unique_ptr<ChainHost> host;
-    std::unique_ptr<LocalListener> listener;
+    std::unique_ptr<wire::LocalListener> listener;
   };
 
   [[nodiscard]] std::string AddressOf(std::size_t i) const {
@@ -27,9 +27,9 @@ class ChainedStorageTest : public testing::Test {
     ASSERT_TRUE(host.ok()) << host.status().message();
     Member& member = members_[i];
     member.host = std::move(*host);
-    auto listener = LocalListener::Listen(*loop_, AddressOf(i), [raw = member.host.get()](base::Fd socket) {
-      ASSERT_TRUE(raw->Add(wire::Stream(std::move(socket))).ok());
-    });
+    auto listener = wire::LocalListener::Listen(
+        *loop_, AddressOf(i), "member",
+        [raw = member.host.get()](base::Fd socket) { ASSERT_TRUE(raw->Add(wire::Stream(std::move(socket))).ok()); });
     ASSERT_TRUE(listener.ok()) << listener.status().message();
     member.listener = std::move(*listener);
   }

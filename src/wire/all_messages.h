@@ -23,13 +23,16 @@ using AllMessages =
                ControlHello, ControlWelcome, ControlGet, ControlValue, ControlWrite, ControlWritten, ControlScan,
                ControlEntries, ControlWatch, ControlChanges, ControlUnwatch, ControlWatchEnded, NodeHello, NodeWelcome,
                HeartbeatSeen, Probe, ClusterView, Withdraw, Fenced, Drain, Farewell, NodesRequest, StopCluster,
-               NewToken, GroupsView, ReserveBundle, CommitBundle, ReleaseBundle, BundleAnswer, JobGone, FarHello,
-               FarLease, FarLeaseCancel, FarLeaseGranted, FarLeaseRefused, FarLeaseEnded, FarLeaseLost, FarLeaseBroken,
-               FarOwnerGone, FarKillWorker, FarJobBegun, FarJobEnded, FarJobGone, FarLogLines, DescribeJob,
-               JobDescribed, FetchProgram, ProgramPart, FarHold, FarDrop, FarSync, FarSynced, FarWait, FarObjectReady,
-               FarKeep, FarFree, FarWant, FarForgo, FarFetchFrom, FarStopFetch, FarCopyLost, FarFetched, FarFetchFailed,
-               FarCopyDropped, FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted,
-               FarTakeBack, FarBye, JoinRequest, JoinReply>;
+               NewToken, ClaimName, FindName, NamedActor, ReleaseName, GroupsView, ReserveBundle, CommitBundle,
+               ReleaseBundle, BundleAnswer, JobGone, FarHello, FarLease, FarLeaseCancel, FarLeaseGranted,
+               FarLeaseRefused, FarLeaseEnded, FarLeaseLost, FarLeaseBroken, FarOwnerGone, FarKillWorker, FarJobBegun,
+               FarJobEnded, FarJobGone, FarLogLines, DescribeJob, JobDescribed, FetchProgram, ProgramPart, FarHold,
+               FarDrop, FarSync, FarSynced, FarWait, FarObjectReady, FarKeep, FarFree, FarWant, FarForgo, FarFetchFrom,
+               FarStopFetch, FarCopyLost, FarFetched, FarFetchFailed, FarCopyDropped, FarCreateActor, FarActorMade,
+               FarGetActor, FarKillActor, FarWatchActor, FarActorState, FarStartActor, FarStopActor, FarActorRefused,
+               FarActorStarting, FarActorReady, FarActorFailed, FarActorDied, FarAttachActor, FarActorAttached,
+               FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted, FarTakeBack, FarBye,
+               JoinRequest, JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
 inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kFarCalls, kFarReplies};

@@ -622,23 +622,27 @@ struct FarActorRefused {
   bool bounced = false;
   Failure failure;
 };
+// host -> home: it has a worker.
 struct FarActorStarting {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorStarting);
   Id actor;
   std::uint32_t epoch = 0;
 };
+// host -> home: its constructor has ended.
 struct FarActorReady {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorReady);
   Id actor;
   std::uint32_t epoch = 0;
   ProcessId worker = kNoProcess;
 };
+// host -> home: its constructor failed.
 struct FarActorFailed {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorFailed);
   Id actor;
   std::uint32_t epoch = 0;
   Failure failure;
 };
+// host -> home: its worker is gone.
 struct FarActorDied {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarActorDied);
   Id actor;
