@@ -244,282 +244,282 @@ wire::FarActorState Actors::StateOf(const Id& actor, const Record& record, wire:
   const rules::ActorTable::Actor* known = table_.Get(actor);
   out.epoch = known == nullptr ? 0 : known->epoch;
   return out;
-  // In a group it waits until that is ready, and its bundle here.
-  void Actors::RequestLease(const Id& actor) {
-    if (elsewhere_ != nullptr) {
-      if (!elsewhere_->Place(actor)) WaitHere(actor);
-      return;
+}
+
+// In a group it waits until that is ready, and its bundle here.
+void Actors::RequestLease(const Id& actor) {
+  if (elsewhere_ != nullptr) {
+    if (!elsewhere_->Place(actor)) WaitHere(actor);
+    return;
+  }
+  const wire::ActorOptions& options = records_[actor].options;
+  if (options.strategy.group.empty() || placer_ == nullptr) {
+    if (const Status status = leases_.AddActor(actor, options.need, options.strategy); !status.ok()) {
+      GiveUp(actor, ToFailure(status));  // checked before; but never wait for what does not come
     }
-    const wire::ActorOptions& options = records_[actor].options;
-    if (options.strategy.group.empty() || placer_ == nullptr) {
-      if (const Status status = leases_.AddActor(actor, options.need, options.strategy); !status.ok()) {
-        GiveUp(actor, ToFailure(status));  // checked before; but never wait for what does not come
-      }
-      return;
-    }
-    rules::PlaceRequest request;
-    request.need = options.need;
-    placer_->Place(options.strategy, std::move(request), [this, actor](const Result<rules::Placement>& placed) {
-      const auto it = records_.find(actor);
-      const rules::ActorTable::Actor* known = table_.Get(actor);
-      if (it == records_.end() || known == nullptr || !known->waits) return;
-      Status status = placed.status();
-      if (status.ok() && !placer_->AllowsHere(it->second.options.strategy)) {
-        status = Status(Code::kInfeasible, Cat(Describe(actor), " is to run ", ToString(it->second.options.strategy),
-                                               ", which is on another node than its creator"));
-      }
-      if (status.ok()) status = leases_.AddActor(actor, it->second.options.need, it->second.options.strategy);
-      if (!status.ok()) GiveUp(actor, ToFailure(status));
-    });
+    return;
   }
-
-  // It will never have what it waits for.
-  void Actors::GiveUp(const Id& actor, const Failure& why) { CouldNotStart(actor, why, true); }
-
-  void Actors::Evict(const Id& actor, const Failure& why) {
+  rules::PlaceRequest request;
+  request.need = options.need;
+  placer_->Place(options.strategy, std::move(request), [this, actor](const Result<rules::Placement>& placed) {
     const auto it = records_.find(actor);
-    if (it == records_.end()) return;
-    if (it->second.worker != nullptr) return pool_.Kill(*it->second.worker, why);
-    leases_.CancelActor(actor);
-    if (it->second.acquiring != 0) pool_.Cancel(it->second.job, std::exchange(it->second.acquiring, 0));
-    ReturnLease(it->second);
-    GiveUp(actor, why);
-  }
-
-  Status Actors::CheckHere(const Strategy& strategy, const std::string& who) const {
-    if (placer_ == nullptr || !strategy.group.empty() || placer_->AllowsHere(strategy)) return {};
-    return {Code::kInfeasible, Cat(who, " is to run ", ToString(strategy), ", which its creator's node is not")};
-  }
-
-  void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify) {
-    const wire::FarActorState told =
-        StateOf(actor, record, static_cast<wire::ActorPhase>(notify.phase), notify.failure);
-    for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
-    for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
-    if (notify.phase != rules::ActorPhase::kDead) return;
-    record.callers.clear();
-    record.spec = {};
-    directory_.Empty(actor);
-    if (record.worker == nullptr && record.host == 0) TellGone(actor, record);
-    if (elsewhere_ != nullptr) elsewhere_->Died(actor, record.options, record.job);
-  }
-
-  void Actors::TellGone(const Id& actor, const Record& record) {
-    const wire::FarActorState told = StateOf(actor, record, wire::ActorPhase::kGone, {});
-    for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
-    for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
-  }
-
-  void Actors::WaitHere(const Id& actor) {
-    const wire::ActorOptions& options = records_[actor].options;
-    const Status status = leases_.AddActor(actor, options.need, options.strategy);
-    if (!status.ok()) GiveUp(actor, ToFailure(status));  // never wait for what does not come
-  }
-
-  void Actors::Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
-    const auto it = records_.find(actor);
-    if (it == records_.end()) return leases_.EndActor(lease);
-    it->second.lease = lease;
-    it->second.gpus = gpus;
-    const std::uint64_t ticket =
-        pool_.Acquire(it->second.job, [this, actor](Worker* worker, const Status& why) { Place(actor, worker, why); });
-    if (const auto again = records_.find(actor); again != records_.end() && ticket != 0)
-      again->second.acquiring = ticket;
-  }
-
-  void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
-    const auto it = records_.find(actor);
-    if (it == records_.end()) {
-      if (worker != nullptr) pool_.Release(*worker);
-      return;
-    }
-    Record& record = it->second;
-    record.acquiring = 0;
-    ActorActions actions;
-    if (worker == nullptr) {
-      ReturnLease(record);
-      if (table_.Placed(actor)) table_.WorkerDied(actor, ToFailure(why), &actions);
-    } else if (!table_.Placed(actor)) {
-      pool_.Release(*worker);
-      ReturnLease(record);
-    } else {
-      record.worker = worker;
-      worker->actor = actor;
-      worker->lease = record.lease;
-      worker->peer->connection->Send(wire::ActorStart{actor, table_.Get(actor)->epoch, record.job, record.options,
-                                                      record.spec, record.owner, record.options.need.Get("GPU") > 0,
-                                                      record.gpus});
-    }
-    Perform(actions);
-    Tidy(actor);
-  }
-
-  void Actors::Introduce(const Id& actor, const Record& record, ProcessId caller, const Caller& at) {
-    if (record.host != 0) return elsewhere_->Attach(caller, actor, record.host, record.epoch);
-    const Peer* peer = peers_.Find(caller);
-    if (peer == nullptr || record.worker == nullptr) return;
-    record.worker->peer->connection->Send(wire::ActorCaller{caller, at.queue, at.lane}, 0, {peer->arena.get()});
-  }
-
-  void Actors::ReturnLease(Record & record) {
-    if (record.lease != 0) leases_.EndActor(std::exchange(record.lease, 0));
-  }
-
-  void Actors::Tidy(const Id& actor) {
-    const auto it = records_.find(actor);
-    if (it == records_.end() || table_.Get(actor) != nullptr) return;
-    if (it->second.worker == nullptr && it->second.host == 0) records_.erase(it);
-  }
-
-  // ---- in a cluster ----
-
-  Result<wire::ActorOptions> Actors::Get(const Id& actor) {
     const rules::ActorTable::Actor* known = table_.Get(actor);
-    if (known == nullptr || known->phase == rules::ActorPhase::kDead) {
-      return Status(Code::kNotFound, Cat(Describe(actor), " has ended"));
+    if (it == records_.end() || known == nullptr || !known->waits) return;
+    Status status = placed.status();
+    if (status.ok() && !placer_->AllowsHere(it->second.options.strategy)) {
+      status = Status(Code::kInfeasible, Cat(Describe(actor), " is to run ", ToString(it->second.options.strategy),
+                                             ", which is on another node than its creator"));
     }
-    table_.WillBeHeld(actor);
-    return records_[actor].options;
-  }
+    if (status.ok()) status = leases_.AddActor(actor, it->second.options.need, it->second.options.strategy);
+    if (!status.ok()) GiveUp(actor, ToFailure(status));
+  });
+}
 
-  std::optional<Actors::Order> Actors::Waiting(const Id& actor) const {
-    const rules::ActorTable::Actor* known = table_.Get(actor);
-    const auto it = records_.find(actor);
-    if (known == nullptr || !known->waits || it == records_.end()) return std::nullopt;
-    const Record& record = it->second;
-    return Order{record.options, record.spec, record.owner, record.job, known->epoch, record.wanted};
-  }
+// It will never have what it waits for.
+void Actors::GiveUp(const Id& actor, const Failure& why) { CouldNotStart(actor, why, true); }
 
-  bool Actors::PlacedOn(const Id& actor, NodeNumber host, std::uint32_t epoch) {
-    const rules::ActorTable::Actor* known = table_.Get(actor);
-    if (known == nullptr || known->epoch != epoch || !table_.Placed(actor)) return false;
-    records_[actor].host = host;
-    records_[actor].epoch = epoch;
-    return true;
-  }
+void Actors::Evict(const Id& actor, const Failure& why) {
+  const auto it = records_.find(actor);
+  if (it == records_.end()) return;
+  if (it->second.worker != nullptr) return pool_.Kill(*it->second.worker, why);
+  leases_.CancelActor(actor);
+  if (it->second.acquiring != 0) pool_.Cancel(it->second.job, std::exchange(it->second.acquiring, 0));
+  ReturnLease(it->second);
+  GiveUp(actor, why);
+}
 
-  Actors::Record* Actors::HostedOn(const Id& actor, NodeNumber host, std::uint32_t epoch) {
-    const auto it = records_.find(actor);
-    if (it == records_.end() || it->second.host != host || it->second.epoch != epoch) return nullptr;
-    return &it->second;
-  }
+Status Actors::CheckHere(const Strategy& strategy, const std::string& who) const {
+  if (placer_ == nullptr || !strategy.group.empty() || placer_->AllowsHere(strategy)) return {};
+  return {Code::kInfeasible, Cat(who, " is to run ", ToString(strategy), ", which its creator's node is not")};
+}
 
-  void Actors::ReadyOn(NodeNumber host, const wire::FarActorReady& message) {
-    Record* record = HostedOn(message.actor, host, message.epoch);
-    if (record == nullptr) return;
-    record->far_worker = message.worker;
-    ActorActions actions;
-    table_.Ready(message.actor, &actions);
-    if (actions.empty()) return;
-    Perform(actions);
-    for (const auto& [caller, at] : record->callers) Introduce(message.actor, *record, caller, at);
-  }
+void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify) {
+  const wire::FarActorState told = StateOf(actor, record, static_cast<wire::ActorPhase>(notify.phase), notify.failure);
+  for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
+  for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
+  if (notify.phase != rules::ActorPhase::kDead) return;
+  record.callers.clear();
+  record.spec = {};
+  directory_.Empty(actor);
+  if (record.worker == nullptr && record.host == 0) TellGone(actor, record);
+  if (elsewhere_ != nullptr) elsewhere_->Died(actor, record.options, record.job);
+}
 
-  void Actors::FailedOn(NodeNumber host, const wire::FarActorFailed& message) {
-    if (HostedOn(message.actor, host, message.epoch) == nullptr) return;
-    ActorActions actions;
-    table_.ConstructorFailed(message.actor, message.failure, &actions);
-    Perform(actions);
-    Tidy(message.actor);
-  }
+void Actors::TellGone(const Id& actor, const Record& record) {
+  const wire::FarActorState told = StateOf(actor, record, wire::ActorPhase::kGone, {});
+  for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
+  for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
+}
 
-  void Actors::DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exact) {
-    Record* record = HostedOn(message.actor, host, message.epoch);
-    if (record == nullptr) return;
-    record->host = 0;
-    record->far_worker = kNoProcess;
-    record->wanted = exact ? host : 0;  // if that is out of reach, anywhere
-    ActorActions actions;
-    if (exact && message.token == 0 && ++record->false_starts <= kMostFalseStarts) {
-      table_.NeverBegan(message.actor, &actions);
-      if (!actions.empty()) return Perform(actions);
-    }
-    record->false_starts = 0;
-    record->callers.clear();
-    record->died_in = message.token;
-    record->exact = exact && record->options.concurrency == 1;
-    const rules::ActorTable::Actor* known = table_.Get(message.actor);
-    if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(message.actor, *record);
-    table_.WorkerDied(message.actor, message.failure, &actions);
-    Perform(actions);
-    Tidy(message.actor);
-  }
+void Actors::WaitHere(const Id& actor) {
+  const wire::ActorOptions& options = records_[actor].options;
+  const Status status = leases_.AddActor(actor, options.need, options.strategy);
+  if (!status.ok()) GiveUp(actor, ToFailure(status));  // never wait for what does not come
+}
 
-  void Actors::CouldNotStart(const Id& actor, const Failure& why, bool for_good) {
-    if (!table_.Placed(actor)) return;
-    ActorActions actions;
-    if (for_good) {
-      table_.ConstructorFailed(actor, why, &actions);
-    } else {
-      table_.WorkerDied(actor, why, &actions);
-    }
-    Perform(actions);
-    Tidy(actor);
-  }
+void Actors::Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
+  const auto it = records_.find(actor);
+  if (it == records_.end()) return leases_.EndActor(lease);
+  it->second.lease = lease;
+  it->second.gpus = gpus;
+  const std::uint64_t ticket =
+      pool_.Acquire(it->second.job, [this, actor](Worker* worker, const Status& why) { Place(actor, worker, why); });
+  if (const auto again = records_.find(actor); again != records_.end() && ticket != 0) again->second.acquiring = ticket;
+}
 
-  void Actors::Watch(NodeNumber node, const Id& actor) {
-    const rules::ActorTable::Actor* known = table_.Get(actor);
-    const auto it = records_.find(actor);
-    if (known == nullptr || it == records_.end()) {
-      const Failure unknown{
-          Code::kActorDied, Cat("actor ", ToString(actor), " is not known: it ended, and nobody had a handle"), {}, {}};
-      wire::FarActorState told;
-      told.state = ActorIs(actor, wire::ActorPhase::kDead, kNoProcess, unknown);
-      elsewhere_->Tell(node, told);
-      told.state.phase = wire::ActorPhase::kGone;
-      return elsewhere_->Tell(node, told);
-    }
-    Record& record = it->second;
-    elsewhere_->Tell(node, StateOf(actor, record, static_cast<wire::ActorPhase>(known->phase), known->failure));
-    if (known->phase == rules::ActorPhase::kDead && record.worker == nullptr && record.host == 0) {
-      return elsewhere_->Tell(node, StateOf(actor, record, wire::ActorPhase::kGone, {}));
-    }
-    record.nodes.insert(node);
+void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
+  const auto it = records_.find(actor);
+  if (it == records_.end()) {
+    if (worker != nullptr) pool_.Release(*worker);
+    return;
   }
-
-  void Actors::NodeDown(NodeNumber node, const std::string& why) {
-    std::vector<Id> lost;
-    for (auto& [id, record] : records_) {
-      record.nodes.erase(node);
-      if (record.host == node) lost.push_back(id);
-    }
-    const Failure failure{Code::kWorkerCrashed, Cat("its node is out of reach: ", why), {}, {}};
-    for (const Id& id : lost) DiedOn(node, wire::FarActorDied{id, records_[id].epoch, failure, 0}, false);
+  Record& record = it->second;
+  record.acquiring = 0;
+  ActorActions actions;
+  if (worker == nullptr) {
+    ReturnLease(record);
+    if (table_.Placed(actor)) table_.WorkerDied(actor, ToFailure(why), &actions);
+  } else if (!table_.Placed(actor)) {
+    pool_.Release(*worker);
+    ReturnLease(record);
+  } else {
+    record.worker = worker;
+    worker->actor = actor;
+    worker->lease = record.lease;
+    worker->peer->connection->Send(wire::ActorStart{actor, table_.Get(actor)->epoch, record.job, record.options,
+                                                    record.spec, record.owner, record.options.need.Get("GPU") > 0,
+                                                    record.gpus});
   }
+  Perform(actions);
+  Tidy(actor);
+}
 
-  Worker* Actors::WorkerOf(const Id& actor, std::uint32_t epoch) const {
-    const rules::ActorTable::Actor* known = table_.Get(actor);
-    if (known == nullptr || known->phase != rules::ActorPhase::kAlive || known->epoch != epoch) return nullptr;
-    return records_.at(actor).worker;
+void Actors::Introduce(const Id& actor, const Record& record, ProcessId caller, const Caller& at) {
+  if (record.host != 0) return elsewhere_->Attach(caller, actor, record.host, record.epoch);
+  const Peer* peer = peers_.Find(caller);
+  if (peer == nullptr || record.worker == nullptr) return;
+  record.worker->peer->connection->Send(wire::ActorCaller{caller, at.queue, at.lane}, 0, {peer->arena.get()});
+}
+
+void Actors::ReturnLease(Record& record) {
+  if (record.lease != 0) leases_.EndActor(std::exchange(record.lease, 0));
+}
+
+void Actors::Tidy(const Id& actor) {
+  const auto it = records_.find(actor);
+  if (it == records_.end() || table_.Get(actor) != nullptr) return;
+  if (it->second.worker == nullptr && it->second.host == 0) records_.erase(it);
+}
+
+// ---- in a cluster ----
+
+Result<wire::ActorOptions> Actors::Get(const Id& actor) {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (known == nullptr || known->phase == rules::ActorPhase::kDead) {
+    return Status(Code::kNotFound, Cat(Describe(actor), " has ended"));
   }
+  table_.WillBeHeld(actor);
+  return records_[actor].options;
+}
 
-  std::size_t Actors::elsewhere() const {
-    std::size_t count = 0;
-    for (const auto& [id, record] : records_) {
-      const rules::ActorTable::Actor* known = table_.Get(id);
-      if (record.host != 0 && known != nullptr && known->phase != rules::ActorPhase::kDead) ++count;
-    }
-    return count;
+std::optional<Actors::Order> Actors::Waiting(const Id& actor) const {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  const auto it = records_.find(actor);
+  if (known == nullptr || !known->waits || it == records_.end()) return std::nullopt;
+  const Record& record = it->second;
+  return Order{record.options, record.spec, record.owner, record.job, known->epoch, record.wanted};
+}
+
+bool Actors::PlacedOn(const Id& actor, NodeNumber host, std::uint32_t epoch) {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (known == nullptr || known->epoch != epoch || !table_.Placed(actor)) return false;
+  records_[actor].host = host;
+  records_[actor].epoch = epoch;
+  return true;
+}
+
+Actors::Record* Actors::HostedOn(const Id& actor, NodeNumber host, std::uint32_t epoch) {
+  const auto it = records_.find(actor);
+  if (it == records_.end() || it->second.host != host || it->second.epoch != epoch) return nullptr;
+  return &it->second;
+}
+
+void Actors::ReadyOn(NodeNumber host, const wire::FarActorReady& message) {
+  Record* record = HostedOn(message.actor, host, message.epoch);
+  if (record == nullptr) return;
+  record->far_worker = message.worker;
+  ActorActions actions;
+  table_.Ready(message.actor, &actions);
+  if (actions.empty()) return;
+  Perform(actions);
+  for (const auto& [caller, at] : record->callers) Introduce(message.actor, *record, caller, at);
+}
+
+void Actors::FailedOn(NodeNumber host, const wire::FarActorFailed& message) {
+  if (HostedOn(message.actor, host, message.epoch) == nullptr) return;
+  ActorActions actions;
+  table_.ConstructorFailed(message.actor, message.failure, &actions);
+  Perform(actions);
+  Tidy(message.actor);
+}
+
+void Actors::DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exact) {
+  Record* record = HostedOn(message.actor, host, message.epoch);
+  if (record == nullptr) return;
+  record->host = 0;
+  record->far_worker = kNoProcess;
+  record->wanted = exact ? host : 0;  // if that is out of reach, anywhere
+  ActorActions actions;
+  if (exact && message.token == 0 && ++record->false_starts <= kMostFalseStarts) {
+    table_.NeverBegan(message.actor, &actions);
+    if (!actions.empty()) return Perform(actions);
   }
+  record->false_starts = 0;
+  record->callers.clear();
+  record->died_in = message.token;
+  record->exact = exact && record->options.concurrency == 1;
+  const rules::ActorTable::Actor* known = table_.Get(message.actor);
+  if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(message.actor, *record);
+  table_.WorkerDied(message.actor, message.failure, &actions);
+  Perform(actions);
+  Tidy(message.actor);
+}
 
-  // ---- what is ----
-
-  bool Actors::IsDetached(const Id& actor) const {
-    const rules::ActorTable::Actor* found = table_.Get(actor);
-    return found != nullptr && found->policy.detached && found->phase != rules::ActorPhase::kDead;
+void Actors::CouldNotStart(const Id& actor, const Failure& why, bool for_good) {
+  if (!table_.Placed(actor)) return;
+  ActorActions actions;
+  if (for_good) {
+    table_.ConstructorFailed(actor, why, &actions);
+  } else {
+    table_.WorkerDied(actor, why, &actions);
   }
+  Perform(actions);
+  Tidy(actor);
+}
 
-  bool Actors::HasDetached(const Id& job) const {
-    for (const auto& [id, actor] : table_.actors()) {
-      if (actor.job == job && actor.policy.detached && actor.phase != rules::ActorPhase::kDead) return true;
-    }
-    return false;
+void Actors::Watch(NodeNumber node, const Id& actor) {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  const auto it = records_.find(actor);
+  if (known == nullptr || it == records_.end()) {
+    const Failure unknown{
+        Code::kActorDied, Cat("actor ", ToString(actor), " is not known: it ended, and nobody had a handle"), {}, {}};
+    wire::FarActorState told;
+    told.state = ActorIs(actor, wire::ActorPhase::kDead, kNoProcess, unknown);
+    elsewhere_->Tell(node, told);
+    told.state.phase = wire::ActorPhase::kGone;
+    return elsewhere_->Tell(node, told);
   }
+  Record& record = it->second;
+  elsewhere_->Tell(node, StateOf(actor, record, static_cast<wire::ActorPhase>(known->phase), known->failure));
+  if (known->phase == rules::ActorPhase::kDead && record.worker == nullptr && record.host == 0) {
+    return elsewhere_->Tell(node, StateOf(actor, record, wire::ActorPhase::kGone, {}));
+  }
+  record.nodes.insert(node);
+}
 
-  std::string Actors::Describe(const Id& actor) const {
-    const auto it = records_.find(actor);
-    const std::string name = it == records_.end() ? "" : it->second.options.class_name;
-    return Cat("actor ", name, name.empty() ? "" : " ", ToString(actor));
+void Actors::NodeDown(NodeNumber node, const std::string& why) {
+  std::vector<Id> lost;
+  for (auto& [id, record] : records_) {
+    record.nodes.erase(node);
+    if (record.host == node) lost.push_back(id);
   }
+  const Failure failure{Code::kWorkerCrashed, Cat("its node is out of reach: ", why), {}, {}};
+  for (const Id& id : lost) DiedOn(node, wire::FarActorDied{id, records_[id].epoch, failure, 0}, false);
+}
+
+Worker* Actors::WorkerOf(const Id& actor, std::uint32_t epoch) const {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (known == nullptr || known->phase != rules::ActorPhase::kAlive || known->epoch != epoch) return nullptr;
+  return records_.at(actor).worker;
+}
+
+std::size_t Actors::elsewhere() const {
+  std::size_t count = 0;
+  for (const auto& [id, record] : records_) {
+    const rules::ActorTable::Actor* known = table_.Get(id);
+    if (record.host != 0 && known != nullptr && known->phase != rules::ActorPhase::kDead) ++count;
+  }
+  return count;
+}
+
+// ---- what is ----
+
+bool Actors::IsDetached(const Id& actor) const {
+  const rules::ActorTable::Actor* found = table_.Get(actor);
+  return found != nullptr && found->policy.detached && found->phase != rules::ActorPhase::kDead;
+}
+
+bool Actors::HasDetached(const Id& job) const {
+  for (const auto& [id, actor] : table_.actors()) {
+    if (actor.job == job && actor.policy.detached && actor.phase != rules::ActorPhase::kDead) return true;
+  }
+  return false;
+}
+
+std::string Actors::Describe(const Id& actor) const {
+  const auto it = records_.find(actor);
+  const std::string name = it == records_.end() ? "" : it->second.options.class_name;
+  return Cat("actor ", name, name.empty() ? "" : " ", ToString(actor));
+}
 
 }  // namespace manta::node
