@@ -49,7 +49,8 @@ Head::Head(base::Loop& loop, Tables& tables)
                            },
                            [this](const std::string& frame) {
                              for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
-                           }}) {}
+                           }}),
+      names_(tables) {}
 
 Head::~Head() {
   *alive_ = false;
