@@ -67,7 +67,9 @@ void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
     return Refuse(from, message, true, Status(Code::kUnavailable, "its former process has not ended yet"));
   }
   if (message.ticket != 0) far_leases_.Arrived(message.ticket);
-  guests_[message.actor] = Guest{from, message};
+  Guest& fresh = guests_[message.actor];
+  fresh.home = from;
+  fresh.order = message;
   far_leases_.WhenJobIsHere(
       message.job, [this, alive = alive_, actor = message.actor, epoch = message.epoch](const Status& here) {
         Guest* guest = *alive ? Find(actor, epoch) : nullptr;
