@@ -148,6 +148,16 @@ void Copies::OwnerGone(ProcessId owner, const std::function<bool(const Id&)>& ke
   Free(gone, {});
 }
 
+std::vector<Id> Copies::ElsewhereOf(NodeNumber made) const {
+  std::vector<Id> objects;
+  for (const auto& [id, known] : known_) {
+    if (known.place.node != made) continue;
+    const rules::Broadcast::Object* object = plan_.Find(id);
+    if (object != nullptr && !object->holders.empty()) objects.push_back(id);
+  }
+  return objects;
+}
+
 void Copies::NodeDown(NodeNumber node) {
   rules::BroadcastActions actions;
   plan_.NodeDown(node, &actions);

@@ -46,6 +46,9 @@ class Copies {
   void OwnerGone(ProcessId owner, const std::function<bool(const Id&)>& keep);
   void NodeDown(NodeNumber node);
 
+  // Of what was made on that node: copies of these are on others.
+  [[nodiscard]] std::vector<Id> ElsewhereOf(NodeNumber made) const;
+
   [[nodiscard]] std::size_t size() const { return known_.size(); }
   [[nodiscard]] const rules::Broadcast& plan() const { return plan_; }
 
