@@ -48,10 +48,9 @@ TEST(Lineage, WhatComesAlreadyIsWaitedForAndNotStartedAgain) {
 }
 
 TEST(Lineage, ADiamondRunsItsSharedInputOnce) {
-  const Toy toy{
-      {{1, Presence::kMissing}, {2, Presence::kMissing}, {3, Presence::kMissing}, {4, Presence::kMissing}},
-      {},
-      {{2, {1}}, {3, {1, 1}}, {4, {2, 3}}}};
+  const Toy toy{{{1, Presence::kMissing}, {2, Presence::kMissing}, {3, Presence::kMissing}, {4, Presence::kMissing}},
+                {},
+                {{2, {1}}, {3, {1, 1}}, {4, {2, 3}}}};
   EXPECT_EQ(PlanRebuild<int>(toy, 4).tasks, (std::vector<int>{1, 2, 3, 4}));
 }
 
