@@ -67,6 +67,7 @@ class Copies {
   Here here_;
   rules::Broadcast plan_;
   std::unordered_map<Id, Known> known_;
+  std::unordered_set<NodeNumber> down_;  // not heard of since: what was made there is not there
   std::unordered_map<ProcessId, std::unordered_set<Id>> by_owner_;
 };
 
