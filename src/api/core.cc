@@ -98,12 +98,13 @@ void Throw(const Failure& failure) {
 void Retain(Entry* entry) noexcept { entry->refs.fetch_add(1, std::memory_order_relaxed); }
 
 void Release(Entry* entry) noexcept {
+  const std::uint32_t generation = entry->generation;  // from then on it may be anybody's
   if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   EntryTable& table = EntryTable::Get();
   const std::lock_guard lock(table.mutex);
   Owner* owner = Owner::Current();
   if (owner != nullptr && entry->session == owner->session()) {
-    owner->Dispose(entry);
+    owner->Dispose(entry, generation);
   } else {
     table.DisposeForeign(entry);
   }
@@ -206,28 +207,33 @@ void PutEnd(Entry* entry, RefScope& scope) {
 void PutAbort(Entry* entry) noexcept { Owner::PutAbort(entry); }
 
 View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
-  if (!entry->done()) {
-    const Here here(Here::ToWait{});
-    Entry* const mine[] = {entry};
-    if (entry->origin == Origin::kBorrowed) here->Subscribe(mine);
-    if (!here->WaitUntil([entry] { return entry->done(); }, DeadlineOf(timeout_us), mine)) {
-      throw TimeoutError(Cat("Get: the value ", ToString(entry->id), " was not there after ", timeout_us / 1000,
-                             " ms; its task goes on: Get it again, or Cancel it"));
+  std::int64_t deadline_us = -2;  // not known yet
+  for (;;) {
+    if (!entry->done()) {
+      if (deadline_us == -2) deadline_us = DeadlineOf(timeout_us);
+      const Here here(Here::ToWait{});
+      Entry* const mine[] = {entry};
+      if (entry->origin == Origin::kBorrowed) here->Subscribe(mine);
+      if (!here->WaitUntil([entry] { return entry->done(); }, deadline_us, mine)) {
+        throw TimeoutError(Cat("Get: the value ", ToString(entry->id), " was not there after ", timeout_us / 1000,
+                               " ms; its task goes on: Get it again, or Cancel it"));
+      }
     }
+    switch (entry->where) {
+      case Where::kInline:
+        return {entry->small, entry->size};
+      case Where::kHeap:
+        return {entry->heap, entry->size};
+      case Where::kFailure:
+        Throw(*entry->failure);
+      default:
+        break;
+    }
+    bool again = false;  // it was lost, and is being made again
+    Result<View> view = Here(Here::ToWait{})->Look(entry, keep, &again);
+    if (view.ok()) return *view;
+    if (!again) Check(view.status());
   }
-  switch (entry->where) {
-    case Where::kInline:
-      return {entry->small, entry->size};
-    case Where::kHeap:
-      return {entry->heap, entry->size};
-    case Where::kFailure:
-      Throw(*entry->failure);
-    default:
-      break;
-  }
-  Result<View> view = Here(Here::ToWait{})->Look(entry, keep);
-  Check(view.status());
-  return *view;
 }
 
 void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool comes_again) {
@@ -240,10 +246,17 @@ void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool com
     }
     return true;
   };
-  if (done()) return;
-  const Here here(Here::ToWait{});
-  here->Subscribe(entries);
-  if (!here->WaitUntil(done, DeadlineOf(timeout_us), entries, comes_again)) {
+  const std::int64_t deadline_us = DeadlineOf(timeout_us);
+  for (;;) {
+    // What is known to be lost is made again all at once, and not one after the other by those who then Get it.
+    {
+      const owner::Visit visit;
+      if (visit.owner() != nullptr && visit.owner()->Rebuild(entries)) next = 0;
+    }
+    if (done()) return;
+    const Here here(Here::ToWait{});
+    here->Subscribe(entries);
+    if (here->WaitUntil(done, deadline_us, entries, comes_again)) continue;
     std::size_t ready = 0;
     for (const Entry* entry : entries) ready += entry->done() ? 1 : 0;
     throw TimeoutError(Cat("Get: ", ready, " of ", entries.size(), " values were there after ", timeout_us / 1000,

@@ -32,10 +32,13 @@ void Copies::Do(const rules::BroadcastActions& actions) {
 void Copies::Want(NodeNumber from, const wire::FarWant& message) {
   rules::BroadcastActions actions;
   const NodeNumber made = message.place.node;
-  if (made == nodes_.self() || nodes_.Knows(made)) {
+  down_.erase(from);
+  if (made == nodes_.self() || (nodes_.Knows(made) && !down_.contains(made))) {
     const auto [it, fresh] = known_.try_emplace(message.object, Known{message.place, message.owner});
     if (fresh) by_owner_[message.owner].insert(message.object);
-    if (fresh) plan_.Has(message.object, made, &actions);
+    const bool moved = !fresh && it->second.place.node != made;  // it was lost and made again
+    if (moved) it->second.place = message.place;
+    if (fresh || moved) plan_.Has(message.object, made, &actions);
   }
   // Who asks has none, whatever is believed here.
   if (from != made) plan_.Dropped(message.object, from, &actions);
@@ -148,8 +151,19 @@ void Copies::OwnerGone(ProcessId owner, const std::function<bool(const Id&)>& ke
   Free(gone, {});
 }
 
+std::vector<Id> Copies::ElsewhereOf(NodeNumber made) const {
+  std::vector<Id> objects;
+  for (const auto& [id, known] : known_) {
+    if (known.place.node != made) continue;
+    const rules::Broadcast::Object* object = plan_.Find(id);
+    if (object != nullptr && !object->holders.empty()) objects.push_back(id);
+  }
+  return objects;
+}
+
 void Copies::NodeDown(NodeNumber node) {
   rules::BroadcastActions actions;
+  down_.insert(node);
   plan_.NodeDown(node, &actions);
   std::vector<Id> forgotten;
   for (const auto& [id, known] : known_) {

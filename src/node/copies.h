@@ -46,6 +46,9 @@ class Copies {
   void OwnerGone(ProcessId owner, const std::function<bool(const Id&)>& keep);
   void NodeDown(NodeNumber node);
 
+  // Of what was made on that node: copies of these are on others.
+  [[nodiscard]] std::vector<Id> ElsewhereOf(NodeNumber made) const;
+
   [[nodiscard]] std::size_t size() const { return known_.size(); }
   [[nodiscard]] const rules::Broadcast& plan() const { return plan_; }
 
@@ -64,6 +67,7 @@ class Copies {
   Here here_;
   rules::Broadcast plan_;
   std::unordered_map<Id, Known> known_;
+  std::unordered_set<NodeNumber> down_;  // not heard of since: what was made there is not there
   std::unordered_map<ProcessId, std::unordered_set<Id>> by_owner_;
 };
 

@@ -70,6 +70,25 @@ void Directory::AddWaiter(const Id& id, ProcessId owner, ProcessId waiter) {
   waits_[waiter].insert(id);
 }
 
+void Directory::Lost(const wire::ObjectLost& message) {
+  if (far_.IsFar(message.owner)) {
+    // Of a node that is gone: WaitObjects will say so.
+    if (nodes_->Knows(NodeOf(message.owner))) nodes_->Send(NodeOf(message.owner), wire::FarObjectLost{message});
+    return;
+  }
+  const auto it = objects_.find(message.object);
+  if (it != objects_.end() && it->second.outcome.ready) {
+    // Found again or made again meanwhile: that will be told to who asks.
+    if (!it->second.outcome.failure.ok() || !(it->second.outcome.place == message.place)) return;
+    if (peers_.Find(it->second.owner) == nullptr) {
+      return Lose(message.object, it->second,
+                  Cat(message.why, "; its owner, who could have made it again, is gone, too"));
+    }
+    it->second.outcome = {};
+  }
+  peers_.Send(message.owner, message);
+}
+
 void Directory::Hold(Peer& peer, const wire::Hold& message) {
   const ProcessId holder = message.holder == kNoProcess ? peer.process : message.holder;
   if (far_.IsFar(holder)) {
@@ -222,6 +241,7 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   }
   const std::vector<Id> ids = references_.TakeUnheld();
   if (ids.empty()) return;
+  std::unordered_map<ProcessId, wire::Unheld> told;  // owners of stored values keep what they could be rebuilt from
   std::vector<Id> freed;
   std::vector<Place> places;
   freed.reserve(ids.size());
@@ -235,11 +255,13 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
       continue;
     }
     places.push_back(it->second.outcome.place);
+    if (!places.back().nowhere() || !it->second.outcome.ready) told[it->second.owner].objects.push_back(id);
     if (!it->second.waiters.empty()) Lose(id, it->second, "everybody let go of it before it was ready");
     Disown(id, it->second.owner);
     objects_.erase(it);
   }
   unheld(freed, places);
+  for (const auto& [owner, message] : told) peers_.Send(owner, message);
 }
 
 bool Directory::Involved(ProcessId process) const {

@@ -46,6 +46,8 @@ class Directory {
   void Expect(Peer& peer, const wire::Expect& message);
   void Publish(Peer& peer, const wire::Publish& message);
   void Wait(Peer& peer, const wire::WaitObjects& message);
+  // Nobody has its value any more: its owner is to make it again, and who waits from now on waits for that.
+  void Lost(const wire::ObjectLost& message);
   void Hold(Peer& peer, const wire::Hold& message);
   void Drop(Peer& peer, const wire::Drop& message);
   void HoldFar(Peer& peer, std::uint64_t call);
@@ -57,6 +59,7 @@ class Directory {
   void FarSynced(NodeNumber from, const wire::FarSynced& message) { far_.OnSynced(from, message.sequence); }
   void FarWait(NodeNumber from, const wire::FarWait& message);
   void FarObjectReady(NodeNumber from, const wire::FarObjectReady& message);
+  void FarObjectLost(NodeNumber /*from*/, const wire::FarObjectLost& message) { Lost(message.lost); }
   // All it held is let go; what is at home there is lost to those who wait for it.
   void NodeDown(NodeNumber node, const std::string& why);
 

@@ -256,5 +256,44 @@ TEST_F(DirectoryTest, SegmentsAreLentOpenedAndUnknownOnesAreAnError) {
   EXPECT_EQ(failed->failure.code, Code::kOutOfMemory) << failed->failure.message;
 }
 
+TEST_F(DirectoryTest, ALostObjectIsItsOwnersToMakeAgainAndWhoAsksThenWaitsForThat) {
+  wire::Publish message = Value(kObject, "");
+  message.outcome.place = Place{1, 2, 3, 4, 5};
+  owner_->Send(message);
+  Settle();
+  const Place elsewhere{9, 2, 3, 4, 5};
+  other_->Send(wire::ObjectLost{kObject, elsewhere, owner_->welcome.process, "not there"});
+  Settle();
+  EXPECT_FALSE(owner_->Has(wire::Kind::kObjectLost));  // who asks is told where it is
+  other_->Send(wire::ObjectLost{kObject, message.outcome.place, owner_->welcome.process, "not there"});
+  other_->Send(WaitFor(kObject));
+  const auto lost = owner_->Await<wire::ObjectLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->object, kObject);
+  EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
+  message.expected = true;
+  message.outcome.place = elsewhere;
+  owner_->Send(message);
+  const auto ready = other_->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.place, elsewhere);
+}
+
+TEST_F(DirectoryTest, TheOwnerOfAStoredObjectHearsWhenNobodyHoldsItAnyMore) {
+  wire::Publish message = Value(kObject, "");
+  message.outcome.place = Place{1, 2, 3, 0, 5};
+  owner_->Send(message);
+  Settle();
+  other_->Send(wire::Hold{{kObject}, kNoProcess, {owner_->welcome.process}});
+  Settle();
+  owner_->Send(wire::Drop{{kObject}, {1}});
+  Settle();
+  EXPECT_FALSE(owner_->Has(wire::Kind::kUnheld));
+  other_->Send(wire::Drop{{kObject}, {1}});
+  const auto unheld = owner_->Await<wire::Unheld>();
+  ASSERT_TRUE(unheld.has_value());
+  EXPECT_EQ(unheld->objects, std::vector<Id>{kObject});
+}
+
 }  // namespace
 }  // namespace manta::node

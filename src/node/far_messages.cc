@@ -39,6 +39,7 @@ constexpr Entry kEntries[] = {
     Of<wire::FarSynced, Directory, &Directory::FarSynced>(),
     Of<wire::FarWait, Directory, &Directory::FarWait>(),
     Of<wire::FarObjectReady, Directory, &Directory::FarObjectReady>(),
+    Of<wire::FarObjectLost, Directory, &Directory::FarObjectLost>(),
     Of<wire::FarKeep, Transfers, &Transfers::FarKeep>(),
     Of<wire::FarFree, Transfers, &Transfers::FarFree>(),
     Of<wire::FarWant, Transfers, &Transfers::FarWant>(),
@@ -90,6 +91,10 @@ void Daemon::ObjectsNodeDown(NodeNumber node, const std::string& why) {
   if (!transfers_) return;
   directory_.NodeDown(node, why);
   transfers_->NodeDown(node, why);
+  const wire::NodeGone message{node, why, transfers_->copies().ElsewhereOf(node)};
+  for (const auto& [serial, peer] : peers_.all()) {
+    if (peer->process != kNoProcess) peer->connection->Send(message);
+  }
 }
 
 }  // namespace manta::node

@@ -125,6 +125,8 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kDrop:
       return On<wire::Drop>(peer, frame, [&](const auto& message) { directory_.Drop(peer, message); });
 
+    case Kind::kObjectLost:
+      return On<wire::ObjectLost>(peer, frame, [&](const auto& message) { directory_.Lost(message); });
     case Kind::kHoldFar:
       return directory_.HoldFar(peer, call);
     case Kind::kFetch:

@@ -82,7 +82,12 @@ void Transfers::Begin(const Id& object, const Place& place, ProcessId owner, Rep
     return;
   }
   if (const auto it = fetching_.find(object); it != fetching_.end()) {
-    if (reply) it->second.replies.push_back(std::move(reply));
+    if (!reply) return;
+    if (it->second.place == place) {
+      it->second.replies.push_back(std::move(reply));
+    } else {
+      it->second.others.push_back({place, std::move(reply)});
+    }
     return;
   }
   const NodeNumber home = owner == kNoProcess ? place.node : NodeOf(owner);
@@ -200,6 +205,13 @@ void Transfers::Finish(const Id& object, const Result<Place>& result) {
   if (fetching.pull) TransferThreads::Stop(*fetching.pull);
   if (!result.ok()) threads_->Forget(fetching.incoming);
   for (const Reply& reply : fetching.replies) reply(result);
+  for (Fetching::Other& other : fetching.others) {
+    if (result.ok()) {
+      other.reply(result);
+    } else {
+      Begin(object, other.place, fetching.owner, std::move(other.reply), false);
+    }
+  }
   if (!fetching.ahead) return;
   --ahead_running_;
   BeginAhead();

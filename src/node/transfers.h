@@ -79,6 +79,11 @@ class Transfers {
     ProcessId owner = kNoProcess;
     NodeNumber home = 0;
     std::vector<Reply> replies;
+    struct Other {
+      Place place;
+      Reply reply;
+    };
+    std::vector<Other> others;  // who look for it elsewhere: it was lost and made again
     std::shared_ptr<Incoming> incoming;
     std::shared_ptr<TransferThreads::Pull> pull;  // that runs
     NodeNumber from = 0;                          // as planned, …

@@ -49,12 +49,15 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   for (const internal::Arguments::Hole& hole : arguments.holes) values.push_back(hole.entry);
   Subscribe(values);
   std::size_t next = 0;
-  WaitUntil(
-      [&] {
-        while (next < values.size() && values[next]->done()) ++next;
-        return next == values.size();
-      },
-      -1, values);
+  do {
+    next = 0;
+    WaitUntil(
+        [&] {
+          while (next < values.size() && values[next]->done()) ++next;
+          return next == values.size();
+        },
+        -1, values);
+  } while (Rebuild(values));
   std::string body;
   std::size_t copied = 0;
   {

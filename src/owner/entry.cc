@@ -43,6 +43,7 @@ Entry* EntryTable::Allocate(const Id& id, Origin origin, std::uint32_t refs, std
   entry->flags = 0;
   entry->contains = false;
   entry->holds = 0;
+  entry->lineage = 0;
   ++live_;
   return entry;
 }

@@ -2,8 +2,13 @@
 // not finished counts it too. Entries live in one table for the whole process and outlive a cluster: a
 // Ref kept past Shutdown still points to a valid Entry, which says so.
 //
-// Threads: `refs` and `state` are atomic; a value may be read without a lock once state is not kPending.
-// Everything else is guarded by EntryTable::mutex.
+// A task's result that lies in the store can be lost with its node, and made again (rebuild.cc). For that an entry
+// counts, beside Refs, the tasks that would need it as an input if they ran again (`lineage`). When no Ref is left but
+// lineage is, the entry is shelved: its value is freed if it can be made again, and kept if not.
+//
+// Threads: `refs`, `state` and `where` are atomic. A value in the entry or the heap may be read without a lock once
+// state is not kPending, and stays. One in the store may go: then state is kPending again, and only who holds the mutex
+// can rely on it. Everything else is guarded by EntryTable::mutex.
 #pragma once
 
 #include <atomic>
@@ -34,11 +39,25 @@ enum class State : std::uint8_t { kPending = 0, kReady = 1, kFailed = 2 };
 enum class Origin : std::uint8_t { kTask = 0, kSibling = 1, kPut = 2, kBorrowed = 3 };
 enum class Where : std::uint8_t { kNone = 0, kInline = 1, kHeap = 2, kStore = 3, kFailure = 4 };
 // Where a task that has not finished is.
-enum class Stage : std::uint8_t { kNone = 0, kParked = 1, kBacklog = 2, kRing = 3, kTakenBack = 4 };
+// kShelved: it has finished, and no Ref is left; see above.
+enum class Stage : std::uint8_t { kNone = 0, kParked = 1, kBacklog = 2, kRing = 3, kTakenBack = 4, kShelved = 5 };
+
+// What where is written before it is seen by whoever reads it.
+class AtomicWhere {
+ public:
+  AtomicWhere& operator=(Where where) {
+    value_.store(where, std::memory_order_release);
+    return *this;
+  }
+  operator Where() const { return value_.load(std::memory_order_acquire); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::atomic<Where> value_;
+};
 
 // A call that waits for other values, or whatever most entries do not need.
 struct Extra {
-  std::vector<Entry*> siblings;   // returns 1…, counted while the task runs
+  std::vector<Entry*> siblings;   // returns 1…, counted while the task runs; nullptr: nobody wants it any more
   std::vector<Entry*> arguments;  // kept until the task is done; counted
   std::vector<ActorEntry*> actor_arguments;
   std::vector<Entry*> contained;  // Refs inside the value; counted
@@ -52,6 +71,13 @@ struct Extra {
   std::vector<Hole> holes;
   std::uint32_t missing = 0;      // holes not ready
   std::vector<std::byte> header;  // the spec's header and name, while parked
+
+  // Lineage (rebuild.cc).
+  std::vector<Entry*> inputs;    // what the spec has by its place, in that order: lineage; counted, too, while it runs
+  std::vector<Entry*> mentions;  // what the arguments have Refs to: lineage, once the task is done
+  std::vector<Entry*> returns;   // returns 1… that still exist, once the task is done; not counted, nullptr: gone
+  Entry* first = nullptr;        // of a return 1…: return 0, which has all the above; lineage
+  std::uint32_t rebuilds = 0;    // since somebody read the value
 };
 
 struct Entry {
@@ -59,15 +85,16 @@ struct Entry {
   static constexpr std::uint8_t kMapped = 2;      // found by id
   static constexpr std::uint8_t kSubscribed = 4;  // waits for ObjectReady
   static constexpr std::uint8_t kCancelled = 8;
-  static constexpr std::uint8_t kSharedPlace = 16;  // another process may know where it is stored
-  static constexpr std::uint8_t kTimedOut = 32;     // its worker is being killed for that
-  static constexpr std::uint8_t kBegun = 64;        // a far worker said so, of a call that must not run twice
+  static constexpr std::uint8_t kSharedPlace = 16;   // another process may know where it is stored
+  static constexpr std::uint8_t kTimedOut = 32;      // its worker is being killed for that
+  static constexpr std::uint8_t kBegun = 64;         // a far worker said so, of a call that must not run twice
+  static constexpr std::uint8_t kRebuildable = 128;  // its task can run again: lineage is kept
   static constexpr std::size_t kInlineBytes = 32;
 
   std::atomic<std::uint32_t> refs;
   std::atomic<State> state;
   Origin origin;
-  Where where;
+  AtomicWhere where;
   Stage stage;
   std::uint32_t index;       // in the table
   std::uint32_t generation;  // of that place
@@ -90,8 +117,9 @@ struct Entry {
   std::uint32_t session;
   std::int16_t retries;
   std::uint8_t flags;
-  bool contains;        // has Refs or handles inside; set before `state`, then constant
-  std::uint32_t holds;  // the daemon counts for this entry, to be dropped with it
+  bool contains;          // has Refs or handles inside; set before `state`, then constant
+  std::uint32_t holds;    // the daemon counts for this entry, to be dropped with it
+  std::uint32_t lineage;  // values that could be made again need this one for it
 
   Entry() {}  // EntryTable sets every field
   ~Entry() {}
@@ -99,6 +127,13 @@ struct Entry {
   Entry& operator=(const Entry&) = delete;
 
   [[nodiscard]] bool done() const { return state.load(std::memory_order_acquire) != State::kPending; }
+  // The call is over. Not the same as done(): of several returns, the first may be there before, or never have been
+  // lost.
+  [[nodiscard]] bool over() const { return queue == nullptr; }
+  // It was there, and is not any more: lost, or freed when it was shelved.
+  [[nodiscard]] bool missing() const {
+    return state.load(std::memory_order_relaxed) == State::kReady && where == Where::kStore && place.nowhere();
+  }
   Extra& more() {
     if (extra == nullptr) extra = new Extra();
     return *extra;
@@ -134,7 +169,9 @@ class EntryTable {
     if (entry->extra != nullptr) {
       const std::unique_ptr<Extra> extra(entry->extra);
       entry->extra = nullptr;
-      for (Entry* e : extra->siblings) unref(e);
+      for (Entry* e : extra->siblings) {
+        if (e != nullptr) unref(e);
+      }
       for (Entry* e : extra->arguments) unref(e);
       for (Entry* e : extra->contained) unref(e);
       for (Entry* e : extra->dependents) unref(e);

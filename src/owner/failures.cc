@@ -37,7 +37,7 @@ void Owner::FailCall(Entry* entry, const Failure& failure) {
   if (entry->extra != nullptr) {
     const std::vector<Entry*> siblings = entry->extra->siblings;
     for (Entry* sibling : siblings) {
-      if (!sibling->done()) Fail(sibling, failure);
+      if (sibling != nullptr && !sibling->done()) Fail(sibling, failure);
     }
   }
   if (!entry->done()) Fail(entry, failure);
@@ -49,7 +49,7 @@ void Owner::WakeDependents(Entry* entry) {
   const std::vector<Entry*> dependents = std::move(entry->extra->dependents);
   entry->extra->dependents.clear();
   for (Entry* dependent : dependents) {
-    if (!dependent->done() && dependent->extra != nullptr && --dependent->extra->missing == 0) Unpark(dependent);
+    if (dependent->stage == Stage::kParked && --dependent->extra->missing == 0) Unpark(dependent);
     Unref(dependent);
   }
 }
@@ -65,22 +65,33 @@ void Owner::Finish(Entry* entry) {
   if (queue != nullptr && !queue->away.empty()) {
     std::erase_if(queue->away, [&](const ClassQueue::Away& away) { return away.entry == entry; });
   }
+  bool incomplete = false;  // a return was lost after it was answered, and before this
+  if (entry->extra != nullptr || entry->where == Where::kStore) {
+    KeepLineage(entry, queue != nullptr && queue->actor != nullptr);
+  }
   if (entry->extra != nullptr) {
     Extra& extra = *entry->extra;
     for (Entry* argument : extra.arguments) Unref(argument);
     for (ActorEntry* actor : extra.actor_arguments) UnrefActor(actor);
     for (const Extra::Hole& hole : extra.holes) Unref(hole.entry);
-    for (Entry* sibling : extra.siblings) Unref(sibling);
+    for (Entry* sibling : extra.siblings) {
+      if (sibling == nullptr) continue;
+      incomplete = incomplete || !sibling->done();
+      Unref(sibling);
+    }
+    incomplete = incomplete || (!extra.returns.empty() && !entry->done());
     extra.arguments.clear();
     extra.actor_arguments.clear();
     extra.holes.clear();
     extra.siblings.clear();
     extra.parked = {};
-    if (extra.contained.empty() && extra.contained_actors.empty() && extra.dependents.empty()) {
+    if (extra.contained.empty() && extra.contained_actors.empty() && extra.dependents.empty() && extra.inputs.empty() &&
+        extra.mentions.empty() && extra.returns.empty() && extra.first == nullptr && extra.rebuilds == 0) {
       delete entry->extra;
       entry->extra = nullptr;
     }
   }
+  if (incomplete && (entry->flags & Entry::kRebuildable) != 0) Restart(entry);
   Unref(entry);
   if (queue != nullptr && queue->actor != nullptr) {
     ActorEntry* actor = queue->actor;
@@ -93,11 +104,12 @@ void Owner::Finish(Entry* entry) {
 }
 
 void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable, ProcessId worker) {
-  if (entry->done() || entry->queue == nullptr) return;
+  if (entry->over()) return;
   const bool cancelled = (entry->flags & Entry::kCancelled) != 0;
   if (cancelled) {
     return FailCall(entry, Failure{Code::kCancelled, Cat(DescribeTask(entry), " was cancelled"), {}, {}});
   }
+  if (failure.code == Code::kLost && failure.type == kArgumentLost) return ArgumentLost(entry, failure);
   if ((crashed || retryable) && entry->retries != 0 && lost_.ok()) {
     if (entry->retries > 0) --entry->retries;
     // What the dead worker may have stored for it is nobody's.
@@ -136,12 +148,12 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
       std::memcpy(&header, log_.at(spec), sizeof header);
       Entry* entry = table_.Find(header.entry, header.generation);
       // Started again since: then its newest slot is another one.
-      if (entry == nullptr || entry->done() || entry->stage != Stage::kRing || entry->position != position) return;
+      if (entry == nullptr || entry->over() || entry->stage != Stage::kRing || entry->position != position) return;
       lost.push_back(entry);
     });
   }
   for (const ClassQueue::Away& away : queue.away) {
-    if (away.lane == lane.index && away.entry->generation == away.generation && !away.entry->done()) {
+    if (away.lane == lane.index && away.entry->generation == away.generation && !away.entry->over()) {
       lost.push_back(away.entry);
     }
   }
@@ -165,7 +177,7 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
 void Owner::FailQueue(ClassQueue& queue, const Failure& failure) {
   std::vector<Entry*> waiting;
   table_.ForEach([&](Entry* entry) {
-    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == &queue && !entry->done() &&
+    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == &queue &&
         entry->stage != Stage::kParked) {
       waiting.push_back(entry);
     }

@@ -256,7 +256,7 @@ void Owner::OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens) 
   if (far.sent == 0) far.took_back = false;  // it was not even busy
   for (const std::uint64_t token : tokens) {
     Entry* entry = table_.Find(static_cast<std::uint32_t>(token >> 32), static_cast<std::uint32_t>(token));
-    if (entry == nullptr || entry->done() || entry->queue != lane.queue) continue;
+    if (entry == nullptr || entry->over() || entry->queue != lane.queue) continue;
     if (entry->stage == Stage::kRing) far.claims.Done({entry->spec, entry->position});
     std::erase_if(lane.queue->away, [&](const ClassQueue::Away& away) { return away.entry == entry; });
     if ((entry->flags & Entry::kCancelled) != 0) {

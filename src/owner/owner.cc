@@ -73,11 +73,25 @@ Owner::~Owner() {
   if (g_current.load(std::memory_order_relaxed) == this) g_current.store(nullptr, std::memory_order_release);
   std::vector<Entry*> unfinished;    // still counted by their task
   std::vector<ActorEntry*> callees;  // counted by calls
+  std::vector<Entry*> shelved;
   table_.ForEach([&](Entry* entry) {
     if (entry->session != session_) return;
     if (entry->origin == Origin::kTask && (entry->stage != Stage::kNone || entry->queue != nullptr)) {
       unfinished.push_back(entry);
+      if (entry->stage == Stage::kShelved) unfinished.pop_back();
       if (entry->queue != nullptr && entry->queue->actor != nullptr) callees.push_back(entry->queue->actor);
+    }
+    // Nothing is made again any more.
+    if (entry->stage == Stage::kShelved) shelved.push_back(entry);
+    entry->lineage = 0;
+    if (entry->extra != nullptr) {
+      Extra& extra = *entry->extra;
+      if (entry->queue != nullptr)
+        extra.arguments.insert(extra.arguments.end(), extra.inputs.begin(), extra.inputs.end());
+      extra.inputs.clear();
+      extra.mentions.clear();
+      extra.returns.clear();
+      extra.first = nullptr;
     }
     entry->stage = Stage::kNone;
     entry->queue = nullptr;
@@ -98,6 +112,7 @@ Owner::~Owner() {
     actor->refs.fetch_add(1, std::memory_order_relaxed);  // until we have seen all of them
   }
   for (ActorEntry* actor : callees) actor->refs.fetch_sub(1, std::memory_order_relaxed);
+  for (Entry* entry : shelved) table_.DisposeForeign(entry);
   for (Entry* entry : unfinished) {
     if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) table_.DisposeForeign(entry);
   }
@@ -123,10 +138,10 @@ void Owner::OnLost(const std::string& why) {
     const Lock lock(mutex_);
     lost_ = Failure{Code::kUnavailable, why, {}, {}};
     table_.ForEach([&](Entry* entry) {
-      if (entry->session != session_ || entry->done()) return;
+      if (entry->session != session_) return;
       if (entry->origin == Origin::kTask) {
-        FailCall(entry, lost_);
-      } else if (entry->origin == Origin::kBorrowed) {
+        if (!entry->over() || !entry->done()) FailCall(entry, lost_);
+      } else if (entry->origin == Origin::kBorrowed && !entry->done()) {
         Fail(entry, lost_);
       }
     });
@@ -228,6 +243,27 @@ void Owner::OnMessage(wire::Frame& frame) {
       const Lock lock(mutex_);
       OnGroupChanged(*message);
       break;
+    }
+    case Kind::kNodeGone: {
+      Result<wire::NodeGone> message = frame.As<wire::NodeGone>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnNodeGone(*message);
+      break;
+    }
+    case Kind::kObjectLost: {
+      Result<wire::ObjectLost> message = frame.As<wire::ObjectLost>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnObjectLost(*message);
+      break;
+    }
+    case Kind::kUnheld: {
+      Result<wire::Unheld> message = frame.As<wire::Unheld>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      OnUnheld(*message);
+      return;
     }
     case Kind::kObjectReady: {
       Result<wire::ObjectReady> message = frame.As<wire::ObjectReady>();

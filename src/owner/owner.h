@@ -10,6 +10,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "manta/internal/core.h"
@@ -67,6 +69,9 @@ class InPlaceRunner {
   virtual void Run(const std::byte* spec, std::uint64_t bytes) = 0;
 };
 
+// Failure::type of a worker's answer that its task could not begin for want of an input; its cause is the input's id.
+inline constexpr char kArgumentLost[] = "manta::ArgumentLost";
+
 class Owner {
   using Lock = std::unique_lock<base::SpinMutex>;
 
@@ -112,14 +117,20 @@ class Owner {
   Result<Entry*> PutBegin(std::size_t size, std::byte** out);
   void PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
   static void PutAbort(Entry* entry);  // of any cluster, also one that is gone
-  // Of a ready entry. For values in the store, pins it and sets *keep.
-  Result<internal::View> Look(Entry* entry, KeepAlive* keep);
-  void Dispose(Entry* entry);  // the last count is gone; with the mutex held
+  // Of a ready entry. For values in the store, pins it and sets *keep. *again: it is lost, and being made again; wait
+  // until it is done, and look again. Without `again` nothing is done about a loss.
+  Result<internal::View> Look(Entry* entry, KeepAlive* keep, bool* again);
+  // The last count of that use of the entry is gone; with the mutex held.
+  void Dispose(Entry* entry, std::uint32_t generation);
 
   // ---- calls (submit.cc) ----
   const Plan* Intern(const TaskOptions& options, Status* status);
   Status Submit(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope, const Plan* plan,
                 std::uint32_t returns, Entry** out);
+
+  // ---- lineage (rebuild.cc) ----
+  // Has those of them made again that are known to be missing. True: there were such.
+  bool Rebuild(std::span<Entry* const> entries);
 
   // ---- waiting (wait.cc) ----
   // Asks the daemon for those that other processes own.
@@ -180,8 +191,9 @@ class Owner {
   void DeliverContained(Entry* first, std::uint32_t index, std::vector<Entry*>&& entries,
                         std::vector<ActorEntry*>&& actors);
   Entry* EntryOf(const shm::SpecHeader& header);
-  // An argument that lies in the store. Throws what Get would.
-  internal::View LookAtArgument(const shm::StoredItem& item, KeepAlive* keep);
+  // An argument that lies in the store. Throws what Get would. If it is lost: `wait` until its owner has made it again,
+  // or throw a ForeignError of type kArgumentLost, which its owner understands.
+  internal::View LookAtArgument(const shm::StoredItem& item, KeepAlive* keep, bool wait);
   // Memory of this process's arena that others may read, for good. 0: none left.
   std::uint64_t AllocateShared(std::uint64_t bytes);
   [[nodiscard]] shm::Arena& arena() { return *setup_.arena; }
@@ -279,6 +291,28 @@ class Owner {
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
+  // Lineage (rebuild.cc). With the mutex held.
+  void KeepLineage(Entry* entry, bool actor);
+  void ReleaseLineage(Entry* entry);
+  void DropLineage(Entry* entry);
+  void Shelve(Entry* entry);
+  void Revive(Entry* entry);
+  void Unshelve(Entry* entry);
+  void BoundLineage();
+  [[nodiscard]] std::uint64_t SpecBytes(const Entry* entry);
+  void Want(Entry* entry);
+  void Restart(Entry* task);
+  void Resend(Entry* task);
+  void Blank(Entry* entry);
+  void Miss(Entry* entry);
+  bool Lose(Entry* entry, const Place& place, const std::string& why);
+  void ArgumentLost(Entry* task, const Failure& failure);
+  void DiscardResult(Entry* first, std::uint32_t index, const Place& place);
+  Failure Hopeless(Entry* wanted, Entry* culprit);
+  void OnNodeGone(const wire::NodeGone& message);
+  void OnObjectLost(const wire::ObjectLost& message);
+  void OnUnheld(const wire::Unheld& message);
+
   void EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token);
   void ReleaseLease(Lane& lane, const Failure* lost);
 
@@ -337,10 +371,33 @@ class Owner {
   std::vector<HoldOrDrop> pending_;       // to be told to the daemon, in this order
   std::atomic<bool> any_pending_{false};  // for a look without the mutex
   std::atomic<bool> far_holds_{false};    // of other nodes' objects, since the last HoldFar
-  std::vector<Entry*> doomed_;            // their last count went while the mutex was held
+  struct Doomed {
+    Entry* entry = nullptr;
+    std::uint32_t generation = 0;
+  };
+  std::vector<Doomed> doomed_;    // their last count went while the mutex was held
+  std::vector<Doomed> unneeded_;  // shelved, and the last that needed them went
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
   Failure lost_;  // the daemon is gone: why
+
+  // Lineage.
+  struct Shelved {
+    Entry* entry = nullptr;
+    std::uint32_t generation = 0;
+  };
+  std::deque<Shelved> shelved_;  // tasks, in that order; some may have gone meanwhile
+  std::deque<Shelved> kept_;     // values that cannot be made again, and are shelved
+  std::size_t shelved_prune_ = 1024;
+  std::size_t kept_prune_ = 1024;
+  std::uint64_t shelved_bytes_ = 0;  // of specs and entries
+  std::uint64_t kept_bytes_ = 0;     // of values
+  std::atomic<bool> any_missing_{false};
+  struct NodeLoss {
+    std::int64_t at_us = 0;
+    std::string why;
+  };
+  std::unordered_map<NodeNumber, NodeLoss> gone_;
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
   // each on their own, and are woken when what they wait for is there, or to lead.

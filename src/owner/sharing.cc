@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/per_thread.h"
+#include "manta/internal/embed.h"
 #include "owner/owner.h"
 
 namespace manta::owner {
@@ -21,14 +22,6 @@ struct Borrowing {
 };
 Borrowing& ThisBorrowing() { return base::PerThread<Borrowing>(); }
 
-bool CountIfAlive(std::atomic<std::uint32_t>& refs) {
-  std::uint32_t now = refs.load(std::memory_order_relaxed);
-  while (now != 0) {
-    if (refs.compare_exchange_weak(now, now + 1, std::memory_order_relaxed)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void Owner::Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors) {
@@ -41,6 +34,7 @@ void Owner::Announce(std::span<Entry* const> entries, std::span<ActorEntry* cons
 
 void Owner::AnnounceLocked(Entry* entry, std::string* frames) {
   if ((entry->flags & Entry::kEscaped) != 0 || entry->origin == Origin::kBorrowed || entry->session != session_) return;
+  Want(entry);
   entry->flags |= Entry::kEscaped | Entry::kMapped;
   ++entry->holds;  // by what is sent now
   by_id_[entry->id] = entry;
@@ -100,16 +94,25 @@ Entry* Owner::Adopt(const Id& id, ProcessId owner, bool held) {
 Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
   Borrowing& borrowing = ThisBorrowing();
   const auto it = by_id_.find(id);
-  if (it != by_id_.end() && CountIfAlive(it->second->refs)) {
-    if (held) ++it->second->holds;
-    return it->second;
+  Entry* entry = nullptr;
+  if (it != by_id_.end()) {
+    entry = it->second;
+    // Another thread may just have let go of the last Ref, and wait for the mutex: it will see that it was not the
+    // last.
+    const bool dying = entry->refs.fetch_add(1, std::memory_order_relaxed) == 0;
+    if (entry->stage == Stage::kShelved) {
+      Revive(entry);
+      entry->refs.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (held) ++entry->holds;
+    if (!dying || entry->origin != Origin::kBorrowed) return entry;
+  } else {
+    entry = table_.Allocate(id, Origin::kBorrowed, 1, session_);
+    entry->owner = owner;
+    entry->flags = Entry::kMapped;
+    if (held) ++entry->holds;
+    by_id_[id] = entry;
   }
-  Entry* entry = table_.Allocate(id, Origin::kBorrowed, 1, session_);
-  entry->owner = owner;
-  entry->flags = Entry::kMapped;
-  if (it != by_id_.end()) entry->holds = std::exchange(it->second->holds, 0);  // inherited from one that is dying
-  if (held) ++entry->holds;
-  by_id_[id] = entry;
   if (entry->holds > 0) return entry;
   if (borrowing.active) {
     entry->refs.fetch_add(1, std::memory_order_relaxed);
@@ -173,7 +176,7 @@ void Owner::EndBorrowing(ProcessId answers) {
   {
     const Lock lock(mutex_);
     for (Entry* entry : borrowing.entries) {
-      if (entry->refs.load(std::memory_order_acquire) > 1 && entry->holds == 0) {
+      if ((entry->refs.load(std::memory_order_acquire) > 1 || entry->lineage > 0) && entry->holds == 0) {
         entry->holds = 1;
         QueueHold(entry->id, OwnerOf(entry));
       }
@@ -255,7 +258,16 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
   entry->flags &= static_cast<std::uint8_t>(~Entry::kSubscribed);
   const wire::Outcome& outcome = message.outcome;
   if (!outcome.failure.ok()) {
-    Fail(entry, outcome.failure);
+    Failure failure = outcome.failure;
+    if (failure.code == Code::kLost && entry->extra != nullptr && entry->extra->rebuilds > 0) {
+      // It was there before, so we can say more than who has forgotten it.
+      failure.message =
+          Cat("object ", ToString(entry->id), " (", Bytes(entry->size), "), which was in the store of node ",
+              entry->place.node, ", is lost, and its owner cannot make it again: ", failure.message,
+              ". What a process stored by Put, or had its tasks make, is lost with that process: let a "
+              "task of a process that lives on make the value");
+    }
+    Fail(entry, std::move(failure));
   } else {
     if (!outcome.place.nowhere()) {
       entry->place = outcome.place;
@@ -301,7 +313,7 @@ void Owner::SendQueued(std::string* frames) {
   any_pending_.store(false, std::memory_order_relaxed);
 }
 
-internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* keep) {
+internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* keep, bool wait) {
   Entry* entry = nullptr;
   {
     const Lock lock(mutex_);
@@ -311,12 +323,21 @@ internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* kee
       entry->size = item.place.size;
       entry->where = Where::kStore;
       Succeed(entry);
+    } else if (entry->origin == Origin::kBorrowed && entry->where == Where::kStore) {
+      entry->place = item.place;  // it may have been made again since we heard of it
     }
   }
   const auto counted = internal::Handle<Entry>::Adopt(entry);
-  Result<internal::View> view = Look(entry, keep);
-  if (!view.ok()) throw LostError(view.status().message());
-  return *view;
+  for (;;) {
+    bool again = false;
+    Result<internal::View> view = Look(entry, keep, wait ? &again : nullptr);
+    if (view.ok()) return *view;
+    if (!wait && view.status().code() == Code::kLost) {
+      throw internal::ForeignError(Code::kLost, view.status().message(), kArgumentLost, ToHex(item.object), false);
+    }
+    if (!again) throw LostError(view.status().message());
+    WaitUntil([entry] { return entry->done(); }, -1, {});
+  }
 }
 
 std::uint64_t Owner::AllocateShared(std::uint64_t bytes) {
@@ -338,7 +359,7 @@ void Owner::DeliverValue(Entry* first, std::uint32_t index, std::span<const std:
     SetValue(entry, bytes);
     Succeed(entry);
   }
-  if (last) Finish(first);
+  if (last && !first->over()) Finish(first);
   SettleDoomed();
 }
 
@@ -350,8 +371,10 @@ void Owner::DeliverPlace(Entry* first, std::uint32_t index, const Place& place, 
     entry->size = place.size;
     entry->where = Where::kStore;
     Succeed(entry);
+  } else if (entry == nullptr) {
+    DiscardResult(first, index, place);
   }
-  if (last) Finish(first);
+  if (last && !first->over()) Finish(first);
   SettleDoomed();
 }
 

@@ -274,6 +274,7 @@ void Owner::Park(Entry* entry, const shm::SpecHeader& header, std::string_view n
   std::string frames;
   for (const internal::Arguments::Hole& hole : arguments.holes) {
     extra.holes.push_back({hole.at, hole.entry});  // the count moves along
+    Want(hole.entry);
     if (!hole.entry->done()) {
       ++extra.missing;
       entry->refs.fetch_add(1, std::memory_order_relaxed);
@@ -287,7 +288,18 @@ void Owner::Park(Entry* entry, const shm::SpecHeader& header, std::string_view n
 
 // All values are there: puts them into the arguments and sends the call on its way.
 void Owner::Unpark(Entry* entry) {
+  if (entry->spec != 0) return Resend(entry);
   Extra& extra = *entry->extra;
+  // What was there may have been lost since.
+  for (const Extra::Hole& hole : extra.holes) {
+    if (!hole.entry->missing()) continue;
+    Want(hole.entry);
+    if (hole.entry->done()) continue;
+    ++extra.missing;
+    entry->refs.fetch_add(1, std::memory_order_relaxed);
+    hole.entry->more().dependents.push_back(entry);
+  }
+  if (extra.missing > 0) return;
   entry->stage = Stage::kNone;
   for (const Extra::Hole& hole : extra.holes) {
     if (hole.entry->where == Where::kFailure) return FailCall(entry, *hole.entry->failure);
@@ -317,14 +329,24 @@ void Owner::Unpark(Entry* entry) {
       const std::uint64_t word = shm::ItemWord(shm::ItemKind::kStored, sizeof item);
       append(&word, 8);
       append(&item, sizeof item);
+      ++value->lineage;
+      extra.inputs.push_back(value);
+      if ((value->flags & Entry::kMapped) == 0) {  // whoever finds it lost knows its name only
+        value->flags |= Entry::kMapped;
+        by_id_[value->id] = value;
+      }
     } else {
       const std::byte* data = value->where == Where::kHeap ? value->heap : value->small;
       const std::uint64_t word = shm::ItemWord(shm::ItemKind::kValue, value->size);
       append(&word, 8);
       append(data, value->size);
       arguments.resize(shm::Padded(arguments.size()));
+      if (value->contains) {
+        extra.arguments.push_back(value);
+      } else {
+        Unref(value);
+      }
     }
-    extra.arguments.push_back(value);
   }
   append(extra.parked.data() + copied, extra.parked.size() - copied);
   extra.holes.clear();
@@ -365,7 +387,7 @@ bool Owner::PushToRing(ClassQueue& queue, Entry* entry) {
   if (displaced.yes) {
     shm::SpecHeader header;
     std::memcpy(&header, log_.at(displaced.spec), sizeof header);
-    if (Entry* away = table_.Find(header.entry, header.generation); away != nullptr && !away->done()) {
+    if (Entry* away = table_.Find(header.entry, header.generation); away != nullptr && !away->over()) {
       queue.away.push_back({away, header.generation, displaced.lane});
     }
   }

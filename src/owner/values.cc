@@ -89,29 +89,46 @@ void Owner::PutAbort(Entry* entry) {
   internal::Release(entry);
 }
 
-Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep) {
+Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep, bool* again) {
+  if (again != nullptr) *again = false;
   switch (entry->where) {
     case Where::kInline:
       return internal::View{entry->small, entry->size};
     case Where::kHeap:
       return internal::View{entry->heap, entry->size};
-    case Where::kStore:
-      break;
+    case Where::kFailure:
+      return Status(entry->failure->code, entry->failure->message);
     default:
-      return Status(Code::kInvalid, "this Ref has no value to look at");
+      break;
   }
   if (entry->session != session_) return Status(Code::kUnavailable, kGone);
   Place place;
+  bool rebuilt = false;
   {
     const Lock lock(mutex_);
+    Want(entry);
+    if (!entry->done() || entry->where != Where::kStore) {
+      SettleDoomed();
+      if (again != nullptr) *again = true;
+      return Status(Code::kLost, Cat("object ", ToString(entry->id), " is not there yet"));
+    }
     place = entry->place;
+    rebuilt = entry->extra != nullptr && entry->extra->rebuilds > 0;
   }
   Place moved;
   Result<store::View> view = store().Open(entry->id, place, &moved, OwnerOf(entry));
-  if (!view.ok()) return view.status();
-  if (!(moved == place)) {
+  if (!view.ok()) {
+    if (view.status().code() == Code::kLost && again != nullptr) {
+      const Lock lock(mutex_);
+      *again = Lose(entry, place, view.status().message());
+      SettleDoomed();
+    }
+    return view.status();
+  }
+  if (rebuilt || !(moved == place)) {
     const Lock lock(mutex_);
-    entry->place = moved;
+    if (entry->done() && entry->where == Where::kStore && entry->place == place) entry->place = moved;
+    if (entry->extra != nullptr) entry->extra->rebuilds = 0;
   }
   // Counts the entry too: what somebody looks at is not freed.
   entry->refs.fetch_add(1, std::memory_order_relaxed);
@@ -122,33 +139,51 @@ Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep) {
   return internal::View{view->data, view->size};
 }
 
-void Owner::Dispose(Entry* entry) {
-  doomed_.push_back(entry);
+void Owner::Dispose(Entry* entry, std::uint32_t generation) {
+  doomed_.push_back({entry, generation});
   SettleDoomed();
 }
 
 void Owner::Unref(Entry* entry) {
-  if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) doomed_.push_back(entry);
+  if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) doomed_.push_back({entry, entry->generation});
 }
 
-// Frees what has no count left. What it contained may follow, so this is a loop and not a recursion.
+// Frees what has no count left. What it contained may follow, so this is a loop and not a recursion. What was doomed
+// may have been wanted again since (Revive), and be doomed twice.
 void Owner::SettleDoomed() {
-  while (!doomed_.empty()) {
-    Entry* entry = doomed_.back();
-    doomed_.pop_back();
-    DisposeLocked(entry);
+  for (;;) {
+    if (!doomed_.empty()) {
+      const Doomed next = doomed_.back();
+      doomed_.pop_back();
+      Entry* entry = next.entry;
+      if (entry->generation != next.generation || entry->refs.load(std::memory_order_relaxed) != 0) continue;
+      if (entry->stage != Stage::kShelved) DisposeLocked(entry);
+    } else if (!unneeded_.empty()) {
+      const Doomed next = unneeded_.back();
+      unneeded_.pop_back();
+      Entry* entry = next.entry;
+      if (entry->generation != next.generation || entry->stage != Stage::kShelved || entry->lineage != 0) continue;
+      Unshelve(entry);
+      DisposeLocked(entry);
+    } else {
+      return;
+    }
   }
 }
 
 void Owner::DisposeLocked(Entry* entry) {
   if (entry->session != session_) return table_.DisposeForeign(entry);
+  // Others hold it, or something could be rebuilt from it.
+  const bool lent = (entry->flags & (Entry::kEscaped | Entry::kRebuildable)) == (Entry::kEscaped | Entry::kRebuildable);
+  if (entry->lineage > 0 || (lent && entry->where == Where::kStore && lost_.ok())) return Shelve(entry);
+  if (entry->extra != nullptr) ReleaseLineage(entry);
   if ((entry->flags & Entry::kMapped) != 0) {
     const auto it = by_id_.find(entry->id);
     if (it != by_id_.end() && it->second == entry) by_id_.erase(it);  // else a newer entry for the same object is there
   }
   const bool known = (entry->flags & Entry::kEscaped) != 0 || entry->holds > 0;
   if (entry->holds > 0) QueueDrop(entry->id, entry->holds);
-  if (entry->where == Where::kStore && !known && entry->origin != Origin::kBorrowed) {
+  if (entry->where == Where::kStore && !entry->place.nowhere() && !known && entry->origin != Origin::kBorrowed) {
     store().Free(entry->id, entry->place, entry->origin != Origin::kPut || (entry->flags & Entry::kSharedPlace) != 0);
   }
   if (entry->spec != 0) log_.Drop(entry->spec);

@@ -63,7 +63,17 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
     ForContained(bytes, [this](const shm::Contained& inner) { QueueDrop(inner.id, 1); });
   }
-  if (entry == nullptr) return;
+  const bool place = header.kind == shm::ReplyKind::kPlace && bytes.size() == sizeof(Place);
+  if (entry == nullptr) {
+    if (!known || first->over()) return;
+    if (place) {
+      Place unwanted;
+      std::memcpy(&unwanted, bytes.data(), sizeof unwanted);
+      DiscardResult(first, header.index, unwanted);
+    }
+    if ((header.flags & ReplyHeader::kLast) != 0) Finish(first);
+    return;
+  }
   const bool last = (header.flags & ReplyHeader::kLast) != 0;
   if ((first->flags & Entry::kTimedOut) != 0) {
     // Too late: the signal that asks for its stack has woken it up.
@@ -71,7 +81,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     return RetryOrFail(first, lane.timeout_failure, true, false, lane.worker);
   }
   if (header.kind == shm::ReplyKind::kFailure) {
-    if (first->done()) return;
+    if (first->over()) return;
     Failure failure;
     try {
       failure = Decode<Failure>(bytes);
@@ -94,7 +104,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
       return;
     }
     if (header.kind == shm::ReplyKind::kPlace) {
-      if (bytes.size() != sizeof(Place)) return;
+      if (!place) return;
       std::memcpy(&entry->place, bytes.data(), sizeof(Place));
       entry->size = entry->place.size;
       entry->where = Where::kStore;

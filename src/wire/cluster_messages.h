@@ -92,6 +92,7 @@ enum class ClusterKind : std::uint16_t {
   kFarFetched,
   kFarFetchFailed,
   kFarCopyDropped,
+  kFarObjectLost,
   // store to store
   kFetchPart = 380,
   kPart,
@@ -481,6 +482,11 @@ struct FarObjectReady {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarObjectReady);
   Id object;
   Outcome outcome;
+};
+// N -> home: ObjectLost, of a process here.
+struct FarObjectLost {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarObjectLost);
+  ObjectLost lost;
 };
 // home -> N: these are in your store, their owner is about to be gone, and others still need them.
 struct FarKeep {

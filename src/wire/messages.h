@@ -83,6 +83,9 @@ enum class Kind : std::uint16_t {
   kFetch,
   kFetched,
   kFetchAhead,
+  kNodeGone,
+  kObjectLost,
+  kUnheld,
   // placement groups and nodes
   kCreateGroup = 100,
   kGroupMade,
@@ -503,6 +506,30 @@ struct Drop {
   static constexpr Kind kKind = Kind::kDrop;
   std::vector<Id> objects;
   std::vector<std::uint32_t> counts;  // of each; exactly as many as objects
+};
+
+// ---- objects that were lost ----
+
+// N -> P, to every process: what that node's store had is lost, but for `elsewhere`, of which other nodes have copies.
+struct NodeGone {
+  static constexpr Kind kKind = Kind::kNodeGone;
+  NodeNumber node = 0;
+  std::string why;
+  std::vector<Id> elsewhere;
+};
+// P -> N: nobody has this object, which was said to be at this place. N -> P, to its owner: make it again, or Publish
+// why not. Whoever says WaitObjects after it gets the outcome that follows, not the one that is lost.
+struct ObjectLost {
+  static constexpr Kind kKind = Kind::kObjectLost;
+  Id object;
+  Place place;
+  ProcessId owner = kNoProcess;
+  std::string why;
+};
+// N -> P, to the owner: nobody holds these any more, and their values in the store are freed.
+struct Unheld {
+  static constexpr Kind kKind = Kind::kUnheld;
+  std::vector<Id> objects;
 };
 
 // ---- the store (see store/keeper.h) ----

@@ -288,7 +288,8 @@ internal::View Execution::Next(KeepAlive* keep) {
   if (item->kind != shm::ItemKind::kStored) throw CorruptError("a list stands where one argument should be");
   shm::StoredItem stored;
   std::memcpy(&stored, item->data, sizeof stored);
-  return owner_.LookAtArgument(stored, keep);
+  // An actor's calls come in order: it waits. A task would keep a worker from the very tasks that make its input again.
+  return owner_.LookAtArgument(stored, keep, actor_ != nullptr);
 }
 
 std::int64_t Execution::NextList() {
