@@ -46,6 +46,7 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
     peer.connection->Close(Status(Code::kCorrupt, Cat("lease request ", message.request, " was made twice")));
     return;
   }
+  ++counts_.requests;
   const std::size_t index =
       Count(peer.process, message.queue, message.request, message.function, message.need,
             std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1), message.mean_run_us);
@@ -77,6 +78,7 @@ bool FarLeases::GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::
 
 void FarLeases::Place(const Key& key) {
   const Far& far = far_[key];
+  ++counts_.questions;
   rules::PlaceRequest request;
   request.function = ClassOf(far.message.function, far.message.need);
   request.need = far.message.need;
