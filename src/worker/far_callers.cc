@@ -21,13 +21,13 @@ std::uint64_t TokenOf(const std::byte* spec) {
 
 }  // namespace
 
-FarCaller::FarCaller(ProcessId owner, std::shared_ptr<shm::Arena> arena, std::uint64_t queue, std::uint64_t lane,
-                     std::shared_ptr<shm::ChunkAllocator> chunks, std::function<void()> wake)
-    : owner_(owner),
+FarCaller::FarCaller(owner::Owner& host, ProcessId owner, std::shared_ptr<shm::Arena> arena, std::uint64_t queue,
+                     std::uint64_t lane, std::shared_ptr<shm::ChunkAllocator> chunks)
+    : host_(host),
+      owner_(owner),
       arena_(std::move(arena)),
       queue_(queue),
       lane_(lane),
-      wake_(std::move(wake)),
       chunks_(std::move(chunks)),
       log_(*arena_, *chunks_),
       ring_(arena_->at(queue)) {
@@ -134,6 +134,7 @@ void FarCaller::OnClosed() {
 
 void FarCaller::Take(std::string_view specs) {
   std::vector<std::uint64_t> refused;
+  wire::FetchAhead ahead;
   {
     const std::lock_guard lock(mutex_);
     Reap();
@@ -150,13 +151,29 @@ void FarCaller::Take(std::string_view specs) {
       } else {
         std::memcpy(arena_->at(offset), specs.data(), header.bytes);
         waiting_.push_back(offset);
+        Needs(arena_->at(offset), header.bytes, &ahead);
       }
       specs.remove_prefix(header.bytes);
     }
     PushWaiting();
     if (!refused.empty()) link_->Send(wire::FarReturned{std::move(refused)});
   }
-  wake_();
+  host_.bell().Ring();
+  if (!ahead.objects.empty()) static_cast<void>(host_.link().Send(ahead));
+}
+
+void FarCaller::Needs(const std::byte* spec, std::uint64_t bytes, wire::FetchAhead* ahead) const {
+  Result<shm::SpecReader> reader = shm::SpecReader::Open(spec, bytes);
+  if (!reader.ok()) return;  // the worker will say so
+  for (Result<shm::SpecReader::Item> item = reader->Next(); item.ok(); item = reader->Next()) {
+    if (item->kind != shm::ItemKind::kStored) continue;
+    shm::StoredItem stored;
+    std::memcpy(&stored, item->data, sizeof stored);
+    if (stored.place.nowhere() || stored.place.node == host_.welcome().number) continue;
+    ahead->objects.push_back(stored.object);
+    ahead->places.push_back(stored.place);
+    ahead->owners.push_back(stored.owner);
+  }
 }
 
 void FarCaller::PushWaiting() {
@@ -245,8 +262,7 @@ Result<std::shared_ptr<FarCaller>> FarCallers::Expect(std::uint64_t pass, Proces
         chunks_->Free(its_lane, shm::kLaneBytes);
       });
     };
-    made.set_value(std::shared_ptr<FarCaller>(
-        new FarCaller(owner, arena_, queue, lane, chunks_, [this] { owner_.bell().Ring(); }), destroy));
+    made.set_value(std::shared_ptr<FarCaller>(new FarCaller(owner_, owner, arena_, queue, lane, chunks_), destroy));
   });
   std::shared_ptr<FarCaller> caller = made.get_future().get();
   if (caller == nullptr) return Status(Code::kOutOfMemory, "too many callers on other nodes for one worker");
