@@ -182,7 +182,7 @@ std::vector<std::string> NodeWords(const Options& options) {
 void SayHowToJoin(const Options& options, const LocalCluster& cluster) {
   std::printf("the head listens at %s%s\n", cluster.head.c_str(), cluster.tls ? " (TLS)" : "");
   for (const LocalProcess& node : cluster.nodes) {
-    std::printf("node %s (pid %d): MANTA_ADDRESS=%s\n", node.name.c_str(), node.pid, node.address.c_str());
+    std::printf("its first node (pid %d): MANTA_ADDRESS=%s\n", node.pid, node.address.c_str());
   }
   if (!cluster.tls) {
     std::printf("another node on this machine: manta start --join %s\n", cluster.head.c_str());

@@ -122,7 +122,7 @@ class Daemon {
   ProcessId StandIn();
   void StandInGone(ProcessId stand_in);
   void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
-  void EndFarJob(const Id& id);
+  bool EndFarJob(const Id& id);
   void SendLines(const Id& job, std::vector<wire::LogLine> lines);
   [[nodiscard]] bool ReadyForLines(const Id& job) const;
   void FillWelcome(wire::Welcome* welcome) const;

@@ -259,9 +259,18 @@ void FarLeases::JobEnded(const Id& job) {
   const auto it = job_nodes_.find(job);
   if (it == job_nodes_.end()) return;
   for (const NodeNumber node : it->second) {
-    if (cluster_.Find(node) != nullptr) cluster_.links().Send(node, wire::FarJobEnded{job});
+    if (cluster_.Find(node) == nullptr) continue;
+    cluster_.links().Send(node, wire::FarJobEnded{job});
+    ending_[job].insert(node);
   }
   job_nodes_.erase(it);
+}
+
+void FarLeases::EndedOn(NodeNumber node, const Id& job) {
+  const auto it = ending_.find(job);
+  if (it == ending_.end() || it->second.erase(node) == 0 || !it->second.empty()) return;
+  ending_.erase(it);
+  host_.job_gone(job);
 }
 
 void FarLeases::ArmLook() {
@@ -385,10 +394,12 @@ void FarLeases::Register() {
     const ProcessId stand_in = StandInOf(message.owner);
     if (NodeOf(message.owner) == from && stand_in != kNoProcess) host_.kill_worker(stand_in, message.order);
   });
-  links.On<wire::FarJobEnded>([this](NodeNumber, const wire::FarJobEnded& message, std::uint64_t) {
+  links.On<wire::FarJobEnded>([this](NodeNumber from, const wire::FarJobEnded& message, std::uint64_t) {
     coming_.erase(message.job);  // nobody waits for it any more, either
-    host_.end_job(message.job);
+    if (!host_.end_job(message.job)) cluster_.links().Send(from, wire::FarJobGone{message.job});
   });
+  links.On<wire::FarJobGone>(
+      [this](NodeNumber from, const wire::FarJobGone& message, std::uint64_t) { EndedOn(from, message.job); });
   links.WhenDown([this](NodeNumber node, const Status& why) { NodeDown(node, why); });
   leases_.OnFar(Leases::FarEvents{
       [this](const Key& key, const wire::LeaseGranted& grant) {
@@ -531,6 +542,11 @@ void FarLeases::NodeDown(NodeNumber node, const Status& why) {
     }
   }
   for (auto& [owner, nodes] : asked_nodes_) nodes.erase(node);
+  std::vector<Id> ended;
+  for (const auto& [job, nodes] : ending_) {
+    if (nodes.contains(node)) ended.push_back(job);
+  }
+  for (const Id& job : ended) EndedOn(node, job);
   // Those we served for it.
   std::vector<ProcessId> owners;
   for (const auto& [stand_in, owner] : owners_) {

@@ -50,7 +50,8 @@ class FarLeases {
     std::function<void(ProcessId stand_in)> gone;
     // What is known of a job that runs here; nullptr: it does not, or it is about to end.
     std::function<const wire::JobFacts*(const Id& job)> facts;
-    std::function<void(const Id& job)> end_job;  // of another node
+    std::function<bool(const Id& job)> end_job;   // of another node; false: it is not here
+    std::function<void(const Id& job)> job_gone;  // ours, elsewhere
     std::function<void(ProcessId stand_in, const wire::KillWorker& order)> kill_worker;
   };
 
@@ -69,6 +70,8 @@ class FarLeases {
   void KillWorker(ProcessId owner, const wire::KillWorker& message);
   // Tells everybody who runs something for the job.
   void JobEnded(const Id& job);
+  // Somebody whom JobEnded told has not said yet that it is over there.
+  [[nodiscard]] bool EndsElsewhere(const Id& job) const { return ending_.contains(job); }
 
   // ---- owners of other nodes ----
 
@@ -151,6 +154,7 @@ class FarLeases {
   void Accept(NodeNumber from, const wire::FarLease& message);
   void Bounce(NodeNumber from, const wire::FarLease& message, const std::string& why);
   void OwnerGone(ProcessId owner, bool kill, const Failure& why);
+  void EndedOn(NodeNumber node, const Id& job);
   void NodeDown(NodeNumber node, const Status& why);
   [[nodiscard]] NodeNumber NodeOfStandIn(ProcessId stand_in) const;
   void Over(const Key& key);
@@ -176,6 +180,7 @@ class FarLeases {
   base::Loop::TimerId look_timer_ = 0;
   std::unordered_map<ProcessId, std::set<NodeNumber>> asked_nodes_;  // of an owner here
   std::unordered_map<Id, std::set<NodeNumber>> job_nodes_;           // who runs something for a job of ours
+  std::unordered_map<Id, std::set<NodeNumber>> ending_;              // the same, told that it has ended
   std::map<ProcessId, Owner> owners_;                                // by stand-in
   std::unordered_map<ProcessId, ProcessId> stand_ins_;               // by owner
   std::map<std::pair<NodeNumber, std::uint64_t>, Key> serving_;      // FarLease::request to the local queue's key

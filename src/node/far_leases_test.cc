@@ -15,7 +15,10 @@ class FarLeasesTest : public ClusterTest {
     std::vector<std::string> words{"--resource", "gold=2"};
     words.insert(words.end(), of_second.begin(), of_second.end());
     StartNode("n2", words);
-    driver_ = Driver("n1");
+    // n1 hears of n2 a moment after n2 is ready; a driver sees what n1 knew when it came.
+    do {
+      driver_ = Driver("n1");
+    } while (driver_->welcome.total.Get("gold") == 0);
   }
   std::unique_ptr<FarDriver> driver_;
 };

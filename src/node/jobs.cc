@@ -144,6 +144,7 @@ void Daemon::CheckJob(const Id& id) {
   for (const Worker* worker : pool_.OfJob(id)) {
     if (worker->state != Worker::State::kGone && !Kept(*worker)) return;
   }
+  if (far_ != nullptr && far_->EndsElsewhere(id)) return;  // what it printed there is still on its way
   // Not from here: this may be a callback of the fork server that is about to go.
   job.leaving_scheduled = true;
   loop_->After(0, [this, id] { JobGone(id); });
@@ -166,6 +167,9 @@ void Daemon::JobGone(const Id& id) {
     job.leaving_scheduled = true;
     pool_.RemoveJob(id);  // whose last lines still go to the driver
     if (programs_ != nullptr) programs_->RemoveJob(id);
+    if (job.far && cluster_->Find(job.facts.home) != nullptr) {
+      cluster_->links().Send(job.facts.home, wire::FarJobGone{id});
+    }
     jobs_.erase(id);
   }
   if (goodbye != 0) peers_.Send(driver, wire::Done{}, goodbye);

@@ -40,7 +40,8 @@ Status Daemon::JoinCluster() {
           [this] { return StandIn(); },
           [this](ProcessId stand_in) { StandInGone(stand_in); },
           [this](const Id& job) { return JobIsEnding(job) ? nullptr : &jobs_.find(job)->second.facts; },
-          [this](const Id& job) { EndFarJob(job); },
+          [this](const Id& job) { return EndFarJob(job); },
+          [this](const Id& job) { CheckJob(job); },
           [this](ProcessId stand_in, const wire::KillWorker& order) {
             const Worker* worker = pool_.FindByProcess(order.worker);
             if (worker != nullptr && leases_.OwnerOf(*worker) == stand_in) KillWorkerOf(stand_in, order);
@@ -175,9 +176,11 @@ void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
   pool_.AddJob(facts.job, std::move(program));
 }
 
-void Daemon::EndFarJob(const Id& id) {
+bool Daemon::EndFarJob(const Id& id) {
   const auto it = jobs_.find(id);
-  if (it != jobs_.end() && it->second.far) EndJob(it->second);
+  if (it == jobs_.end() || !it->second.far) return false;
+  EndJob(it->second);
+  return true;
 }
 
 void Daemon::SendLines(const Id& job, std::vector<wire::LogLine> lines) {

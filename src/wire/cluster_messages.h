@@ -61,6 +61,7 @@ enum class ClusterKind : std::uint16_t {
   kFarJobBegun,
   kDescribeJob,
   kJobDescribed,
+  kFarJobGone,
   // node and node: objects
   kFarHold = 360,
   kFarDrop,
@@ -275,9 +276,14 @@ struct FarJobBegun {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobBegun);
   Id job;
 };
-// N -> N: end what you run for this job of mine.
+// N -> N: end what you run for this job of mine. Answered by FarJobGone.
 struct FarJobEnded {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobEnded);
+  Id job;
+};
+// N -> N: nothing of your job runs here any more, and what it printed was sent before this.
+struct FarJobGone {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarJobGone);
   Id job;
 };
 // N -> N: what workers printed, for the job's driver.
