@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc)
 BUILD = cmake --build --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick bench check format asan tsan deb install install-deps clean
+.PHONY: help demo test quick bench paper check format asan tsan deb install install-deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -37,6 +37,13 @@ bench:  ## release build, then every workload beside its baseline
 	cmake --preset release -DMANTA_RIVALS=ON -Wno-dev
 	$(BUILD) release -j $(JOBS)
 	build/release/bin/manta-bench $(ARGS)
+
+paper:  ## release build, then the paper's figures: tables and plots into build/paper (some minutes)
+	@scripts/install-deps build paper
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS) --target paper_figures
+	@for figure in fig6 fig7 fig8a fig8b fig9; do build/release/bin/paper/$$figure --out build/paper $(ARGS) || exit 1; done
+	@ls build/paper
 
 check:  ## format, layering, pure archives, header self-containment, documents, protocols, clang-tidy
 	@scripts/install-deps build test check
@@ -79,7 +86,7 @@ install:  ## release build, then into PREFIX (/usr/local)
 	cmake --install build/release $(if $(PREFIX),--prefix $(PREFIX))
 
 install-deps:  ## install every package that any target here needs
-	@scripts/install-deps build test check bench deb
+	@scripts/install-deps build test check bench paper deb
 
 clean:  ## remove build/
 	rm -rf build

@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
     bench::AddObjects(suite, baselines);
     bench::AddLimits(suite, baselines);
     bench::AddControl(suite);
+    bench::AddClusters(suite, baselines);
     bench::AddRivals(suite, baselines);
     if (list) return suite.List(), 0;
     return suite.Run(options);

@@ -48,6 +48,7 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
     peer.connection->Close(Status(Code::kCorrupt, Cat("lease request ", message.request, " was made twice")));
     return;
   }
+  ++counts_.requests;
   if (!message.strategy.group.empty()) {  // its bundle says where; the load does not matter
     Far& far = far_[key];
     far.job = peer.job;
@@ -91,6 +92,7 @@ bool FarLeases::FitsHere(const wire::LeaseRequest& message) const {
 
 void FarLeases::Place(const Key& key) {
   const Far& far = far_[key];
+  ++counts_.questions;
   rules::PlaceRequest request;
   request.function = ClassOf(far.message.function, far.message.need);
   request.need = far.message.need;

@@ -95,6 +95,11 @@ class FarLeases {
 
   // For the heartbeat.
   void Describe(rules::Heartbeat* heartbeat);
+  struct Counts {
+    std::uint64_t requests = 0;   // of owners here
+    std::uint64_t questions = 0;  // to the head
+  };
+  [[nodiscard]] const Counts& counts() const { return counts_; }
   // Takes nothing new from now on; what waits here goes elsewhere.
   void StartDraining();
   [[nodiscard]] bool draining() const { return draining_; }
@@ -200,6 +205,7 @@ class FarLeases {
   bool recounted_ = false;  // in this round
   bool was_full_ = false;
   std::vector<std::uint64_t> arrived_;  // tickets
+  Counts counts_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -82,6 +82,11 @@ Status Daemon::JoinCluster() {
   events.load = [this] {
     rules::Heartbeat heartbeat;
     far_->Describe(&heartbeat);
+    if (transfers_) {
+      const Transfers::Speed speed = transfers_->TakeSpeed();
+      heartbeat.fetched_bytes = speed.bytes;
+      heartbeat.fetched_us = speed.us;
+    }
     return heartbeat;
   };
   events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };

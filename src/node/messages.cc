@@ -312,6 +312,14 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
   reply.store_used = store.used;
   reply.store_objects = store.objects;
   reply.store_spilled = store.spilled;
+  if (transfers_) {
+    reply.bytes_sent = transfers_->counters().bytes_out.load(std::memory_order_relaxed);
+    reply.bytes_fetched = transfers_->counters().bytes_in.load(std::memory_order_relaxed);
+  }
+  if (far_) {
+    reply.lease_requests = far_->counts().requests;
+    reply.lease_questions = far_->counts().questions;
+  }
   peer.connection->Send(reply, call);
 }
 

@@ -172,7 +172,10 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
         << ", \"actors\": " << reply.actors << ", \"tasks_queued\": " << reply.tasks_queued
         << ", \"tasks_running\": " << reply.tasks_running << ", \"tasks_finished\": " << reply.tasks_finished
         << ", \"store_bytes\": " << reply.store_bytes << ", \"store_used\": " << reply.store_used
-        << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled << "}";
+        << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled
+        << ", \"bytes_sent\": " << reply.bytes_sent << ", \"bytes_fetched\": " << reply.bytes_fetched
+        << ", \"lease_requests\": " << reply.lease_requests << ", \"lease_questions\": " << reply.lease_questions
+        << "}";
   }
   out << "\n]\n";
   return out.str();

@@ -9,6 +9,8 @@
 namespace manta::node {
 namespace {
 
+// Of smaller ones the time says how busy the machine is, not how fast the network.
+constexpr std::uint64_t kMeasuredBytes = 1U << 20;
 constexpr std::int64_t kPauseUs = 20'000;  // before a source that failed is tried again, times the failures so far
 
 std::string Name(const Id& object, const Place& place) {
@@ -133,6 +135,7 @@ void Transfers::FarFetchFrom(NodeNumber from, const wire::FarFetchFrom& message)
 
 void Transfers::StartPull(const Id& object, Fetching& fetching) {
   fetching.again = false;
+  if (fetching.since_us == 0) fetching.since_us = base::NowMicros();
   const std::string address = nodes_.AddressFor(fetching.from);
   if (address.empty()) {
     return Complain(object, fetching, false, Status(Code::kUnavailable, Cat("node ", fetching.from, " is not known")));
@@ -165,6 +168,10 @@ void Transfers::Ended(const Id& object, const TransferThreads::Ended& ended) {
   fetching.pull.reset();
   if (ended.place.ok()) {
     homes_[object] = fetching.home;
+    if (fetching.place.size >= kMeasuredBytes) {
+      speed_.bytes += fetching.place.size;
+      speed_.us += std::max<std::int64_t>(base::NowMicros() - fetching.since_us, 1);
+    }
     ToHome(fetching.home, wire::FarFetched{object, fetching.transfer},
            [&](const wire::FarFetched& message) { copies_.Fetched(nodes_.self(), message); });
     return Finish(object, ended.place);

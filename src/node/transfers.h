@@ -19,6 +19,7 @@
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/loop.h"
@@ -69,6 +70,12 @@ class Transfers {
   void Accepted(wire::Link link) { threads_->Serve(std::move(link)); }
 
   [[nodiscard]] const TransferCounters& counters() const { return threads_->counters(); }
+  // How fast large objects came since the last call: bytes, and the time of each added up.
+  struct Speed {
+    std::uint64_t bytes = 0;
+    std::int64_t us = 0;
+  };
+  [[nodiscard]] Speed TakeSpeed() { return std::exchange(speed_, {}); }
   [[nodiscard]] std::size_t fetching() const { return fetching_.size(); }
   [[nodiscard]] const Copies& copies() const { return copies_; }
   [[nodiscard]] bool HasCopy(const Id& object) const { return !threads_->FindCopy(object).nowhere(); }
@@ -93,6 +100,7 @@ class Transfers {
     std::size_t missing = 0;  // parts, at the last failure
     base::Loop::TimerId pause = 0;
     bool ahead = false;
+    std::int64_t since_us = 0;  // when the first pull began
   };
   struct Ahead {
     Id object;
@@ -130,6 +138,7 @@ class Transfers {
   std::unordered_map<Id, NodeNumber> kept_;   // whose owner is gone: by home
   std::deque<Ahead> ahead_;
   std::size_t ahead_running_ = 0;
+  Speed speed_;
 };
 
 }  // namespace manta::node

@@ -68,6 +68,21 @@ TEST_F(TransfersTest, SimultaneousRequestsShareOneTransfer) {
   EXPECT_EQ(transfers(2).counters().bytes_in.load(), 20 * kMiB);
 }
 
+TEST_F(TransfersTest, TheSpeedOfLargeObjectsIsMeasuredOnce) {
+  Start(2);
+  auto maker = Driver(1);
+  auto reader = Driver(2);
+  const Result<Place> small = maker->Put(1, 10'000);
+  const Result<Place> large = maker->Put(2, 20 * kMiB);
+  ASSERT_TRUE(small.ok() && large.ok());
+  ASSERT_TRUE(reader->Check(1, small.value(), maker->self()).ok());
+  ASSERT_TRUE(reader->Check(2, large.value(), maker->self()).ok());
+  const Transfers::Speed speed = transfers(2).TakeSpeed();
+  EXPECT_EQ(speed.bytes, 20 * kMiB);
+  EXPECT_GT(speed.us, 0);
+  EXPECT_EQ(transfers(2).TakeSpeed().bytes, 0U);
+}
+
 TEST_F(TransfersTest, WhatIsFetchedAheadIsThereWhenItIsNeeded) {
   Start(2);
   auto maker = Driver(1);

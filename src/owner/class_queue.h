@@ -93,6 +93,10 @@ struct ClassQueue {
   std::uint32_t most_lanes = 1;  // more would find no CPU
   Failure refused;               // the daemon said it can never run these
   std::int64_t refused_us = 0;   // when one more worker was last refused to those that serve it; 0: never
+  // Of calls whose large arguments are on other nodes (Owner::Located): who holds those of the latest one, and how
+  // much.
+  std::vector<NodeNumber> input_nodes;
+  std::vector<std::uint64_t> input_bytes;
 
   // Displaced: a worker has it and its slot was used again.
   struct Away {

@@ -231,6 +231,8 @@ class Owner {
   Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
   void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
   void Unpark(Entry* entry);
+  // The queue for a call of `queue` whose arguments are at hand: the same one, unless more of them is on another node.
+  ClassQueue& Located(ClassQueue& queue, std::span<Entry* const> arguments);
   Status MakeQueue(ClassQueue& queue);
   void Push(Entry* entry);
   bool PushToRing(ClassQueue& queue, Entry* entry);
@@ -348,6 +350,7 @@ class Owner {
   TaskLog log_;
 
   std::map<std::tuple<Resources, std::int32_t, Strategy>, std::unique_ptr<ClassQueue>> queues_;
+  std::map<std::pair<ClassQueue*, NodeNumber>, std::unique_ptr<ClassQueue>> located_;
   std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
   ClassQueue* plain_ = nullptr;               // tasks with default options
   std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused

@@ -22,6 +22,9 @@ constexpr std::int64_t kStallUs = 20;
 constexpr std::int64_t kStuckUs = 10000;
 // Until one more worker is asked for after the daemon could not start one.
 constexpr std::int64_t kRefusedUs = 100'000;
+// Arguments on another node beyond this are worth a question where to run: they take longer to come than an answer does
+// (rules::SpillOver::Options::fetch_threshold_us, at the speed that nodes guess).
+constexpr std::uint64_t kWorthAsking = 512U << 10;
 
 std::uint64_t Digest(const shm::SpecHeader& header, std::span<const std::byte> arguments) {
   std::uint64_t hash = header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module;
@@ -315,6 +318,7 @@ void Owner::Unpark(Entry* entry) {
     arguments.insert(arguments.end(), bytes, bytes + size);
   };
   std::string frames;
+  const std::size_t others = extra.arguments.size();
   for (const Extra::Hole& hole : extra.holes) {
     append(extra.parked.data() + copied, hole.at - copied);
     copied = hole.at + 8;
@@ -351,6 +355,7 @@ void Owner::Unpark(Entry* entry) {
   append(extra.parked.data() + copied, extra.parked.size() - copied);
   extra.holes.clear();
   extra.parked = {};
+  entry->queue = &Located(*entry->queue, std::span(extra.arguments).subspan(others));
   shm::SpecHeader header;
   std::memcpy(&header, extra.header.data(), sizeof header);
   const std::string name(reinterpret_cast<const char*>(extra.header.data()) + sizeof header,
@@ -358,6 +363,40 @@ void Owner::Unpark(Entry* entry) {
   extra.header = {};
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (Status s = Write(entry, header, name, arguments); !s.ok()) FailCall(entry, ToFailure(s));
+}
+
+ClassQueue& Owner::Located(ClassQueue& queue, std::span<Entry* const> arguments) {
+  const NodeNumber here = setup_.welcome.number;
+  if (here == 0 || queue.actor != nullptr || !queue.strategy.empty() || !queue.input_nodes.empty()) return queue;
+  std::vector<NodeNumber> nodes;
+  std::vector<std::uint64_t> bytes;
+  for (const Entry* value : arguments) {
+    if (value->where != Where::kStore || value->place.nowhere()) continue;
+    const NodeNumber node = value->place.node == 0 ? here : value->place.node;
+    const auto at = static_cast<std::size_t>(std::find(nodes.begin(), nodes.end(), node) - nodes.begin());
+    if (at == nodes.size()) {
+      nodes.push_back(node);
+      bytes.push_back(0);
+    }
+    bytes[at] += value->place.size;
+  }
+  if (nodes.empty()) return queue;
+  const auto most = static_cast<std::size_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+  const auto mine = std::find(nodes.begin(), nodes.end(), here);
+  const std::uint64_t local = mine == nodes.end() ? 0 : bytes[static_cast<std::size_t>(mine - nodes.begin())];
+  if (nodes[most] == here || bytes[most] < local + kWorthAsking) return queue;
+  std::unique_ptr<ClassQueue>& located = located_[{&queue, nodes[most]}];
+  if (located == nullptr) {
+    located = std::make_unique<ClassQueue>();
+    located->need = queue.need;
+    located->priority = queue.priority;
+    located->most_lanes = queue.most_lanes;
+    all_queues_.push_back(located.get());
+  }
+  located->timed = queue.timed;
+  located->input_nodes = std::move(nodes);
+  located->input_bytes = std::move(bytes);
+  return *located;
 }
 
 Status Owner::MakeQueue(ClassQueue& queue) {
@@ -490,6 +529,8 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   message.queue = queue.offset;
   message.lane = lane->offset;
   message.stalled = stalled;
+  message.input_nodes = queue.input_nodes;
+  message.input_bytes = queue.input_bytes;
   queue.asked_stalled = stalled;
   static_cast<void>(link().Send(message));
 }

@@ -83,6 +83,7 @@ bool GlobalScheduler::Heard(const Heartbeat& heartbeat) {
     if (load.mean_run_us > 0) run_us_[load.id].Add(load.mean_run_us);
   }
   for (const std::uint64_t ticket : heartbeat.arrived) Close(ticket);
+  Transferred(heartbeat.node, heartbeat.fetched_bytes, heartbeat.fetched_us);
   return true;
 }
 

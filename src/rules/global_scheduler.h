@@ -59,8 +59,11 @@ struct Heartbeat {
   bool draining = false;
   std::vector<std::uint64_t> arrived;  // tickets of all schedulers that came since the last one, taken
   Resources reservable;                // what bundles of placement groups could get (rules/placement_groups.h)
+  std::uint64_t fetched_bytes = 0;     // of large objects, to this node, since the last one …
+  std::int64_t fetched_us = 0;         // … and how long that took, one after another
 
-  MANTA_FIELDS(node, incarnation, sequence, total, available, backlog, classes, labels, draining, arrived, reservable)
+  MANTA_FIELDS(node, incarnation, sequence, total, available, backlog, classes, labels, draining, arrived, reservable,
+               fetched_bytes, fetched_us)
 };
 
 enum class Spread : std::uint8_t { kNo, kYes };

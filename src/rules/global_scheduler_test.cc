@@ -101,6 +101,19 @@ TEST(GlobalScheduler, BandwidthFollowsWhatIsMeasured) {
   EXPECT_EQ(cluster.PlaceOne(request), 2U);
 }
 
+TEST(GlobalScheduler, HeartbeatsTellHowFastInputsComeToANode) {
+  Cluster cluster(2);
+  PlaceRequest request = cluster.Want();
+  request.inputs.push_back({1'000'000, {2}});
+  cluster.Beat(2, Cpus(4), Cpus(0), 1);  // 5 ms; the guess is 1 ms for the transfer
+  EXPECT_EQ(cluster.PlaceOne(request), 1U);
+  Heartbeat heartbeat = cluster.Make(1, Cpus(4), Cpus(4));
+  heartbeat.fetched_bytes = 3'000'000;
+  heartbeat.fetched_us = 300'000;  // it takes 100
+  EXPECT_TRUE(cluster.scheduler.Heard(heartbeat));
+  EXPECT_EQ(cluster.PlaceOne(request), 2U);
+}
+
 TEST(GlobalScheduler, WhatItJustSentCountsUntilAHeartbeatHasSeenIt) {
   Cluster cluster(10, 4);
   std::map<NodeId, std::int64_t> sent;

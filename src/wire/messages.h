@@ -656,6 +656,11 @@ struct StatusReply {
   std::uint64_t store_used = 0;
   std::uint64_t store_objects = 0;
   std::uint64_t store_spilled = 0;
+  // With other nodes, since this one started; no field goes down.
+  std::uint64_t bytes_sent = 0;       // of objects, to other stores
+  std::uint64_t bytes_fetched = 0;    // from there
+  std::uint64_t lease_requests = 0;   // by owners here …
+  std::uint64_t lease_questions = 0;  // … and how often the head was asked about one
 };
 
 }  // namespace manta::wire

@@ -21,8 +21,9 @@ std::uint64_t TokenOf(const std::byte* spec) {
 
 }  // namespace
 
-FarCaller::FarCaller(ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake)
-    : owner_(owner),
+FarCaller::FarCaller(owner::Owner& host, ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake)
+    : host_(host),
+      owner_(owner),
       arena_(memory.arena),
       queue_(memory.queue),
       lane_(memory.lane),
@@ -136,6 +137,7 @@ void FarCaller::OnClosed() {
 
 void FarCaller::Take(std::string_view specs) {
   std::vector<std::uint64_t> refused;
+  wire::FetchAhead ahead;
   {
     const std::lock_guard lock(mutex_);
     Reap();
@@ -152,13 +154,29 @@ void FarCaller::Take(std::string_view specs) {
       } else {
         std::memcpy(arena_->at(offset), specs.data(), header.bytes);
         waiting_.push_back(offset);
+        Needs(arena_->at(offset), header.bytes, &ahead);
       }
       specs.remove_prefix(header.bytes);
     }
     PushWaiting();
     if (!refused.empty()) link_->Send(wire::FarReturned{std::move(refused)});
   }
-  wake_();
+  host_.bell().Ring();
+  if (!ahead.objects.empty()) static_cast<void>(host_.link().Send(ahead));
+}
+
+void FarCaller::Needs(const std::byte* spec, std::uint64_t bytes, wire::FetchAhead* ahead) const {
+  Result<shm::SpecReader> reader = shm::SpecReader::Open(spec, bytes);
+  if (!reader.ok()) return;  // the worker will say so
+  for (Result<shm::SpecReader::Item> item = reader->Next(); item.ok(); item = reader->Next()) {
+    if (item->kind != shm::ItemKind::kStored) continue;
+    shm::StoredItem stored;
+    std::memcpy(&stored, item->data, sizeof stored);
+    if (stored.place.nowhere() || stored.place.node == host_.welcome().number) continue;
+    ahead->objects.push_back(stored.object);
+    ahead->places.push_back(stored.place);
+    ahead->owners.push_back(stored.owner);
+  }
 }
 
 void FarCaller::PushWaiting() {
@@ -248,8 +266,8 @@ Result<std::shared_ptr<FarCaller>> FarCallers::Expect(std::uint64_t pass, Proces
       });
     };
     const FarCaller::Memory memory{arena_, chunks_, queue, lane};
-    made.set_value(
-        std::shared_ptr<FarCaller>(new FarCaller(owner, memory, prompt, [this] { owner_.bell().Ring(); }), destroy));
+    made.set_value(std::shared_ptr<FarCaller>(
+        new FarCaller(owner_, owner, memory, prompt, [this] { owner_.bell().Ring(); }), destroy));
   });
   std::shared_ptr<FarCaller> caller = made.get_future().get();
   if (caller == nullptr) return Status(Code::kOutOfMemory, "too many callers on other nodes for one worker");

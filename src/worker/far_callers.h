@@ -1,6 +1,7 @@
 // FarCallers are the owners on other nodes that this worker serves, each over a connection of its own. What an owner
 // sends is laid out in this process's memory exactly as a local owner would lay it out in its arena, a queue and specs,
-// so the worker's main loop serves both alike; the replies go straight to the connection.
+// so the worker's main loop serves both alike; the replies go straight to the connection. Arguments that are in other
+// nodes' stores are asked for when a call comes (FetchAhead), not when the worker gets to it.
 //
 // Threads: the far thread listens, reads calls and fills queues; the worker's threads claim, run and reply. A queue has
 // one writer (the far thread), replies are under the caller's mutex.
@@ -38,9 +39,9 @@ class FarCaller {
     std::uint64_t queue = 0;
     std::uint64_t lane = 0;
   };
-  // `wake` rings the worker's main thread. `prompt`: no answer waits for the next one, so that when this process dies
-  // only the call that it was in is not answered.
-  FarCaller(ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake);
+  // `host` is this process. `wake` rings the worker's main thread. `prompt`: no answer waits for the next one, so that
+  // when this process dies only the call that it was in is not answered.
+  FarCaller(owner::Owner& host, ProcessId owner, const Memory& memory, bool prompt, std::function<void()> wake);
   ~FarCaller() { log_.Clear(); }
   FarCaller(const FarCaller&) = delete;
   FarCaller& operator=(const FarCaller&) = delete;
@@ -67,12 +68,15 @@ class FarCaller {
 
  private:
   void Take(std::string_view specs);
+  // Adds the call's arguments that are in other nodes' stores.
+  void Needs(const std::byte* spec, std::uint64_t bytes, wire::FetchAhead* ahead) const;
   void PushWaiting();
   void Reap();
   // With the mutex held.
   void GiveBack();
   void SendReplies();
 
+  owner::Owner& host_;
   const ProcessId owner_;
   const std::shared_ptr<shm::Arena> arena_;
   const std::uint64_t queue_;

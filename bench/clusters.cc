@@ -1,0 +1,158 @@
+// Several nodes on this machine, over real sockets: tasks and objects between them, and how fast nodes come.
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "between.h"
+#include "nodes.h"
+#include "rooms.h"
+#include "tcp.h"
+
+namespace bench {
+namespace {
+
+constexpr std::size_t kGigabyteObject = 1'000'000'000;
+constexpr std::size_t kBroadcastBytes = 100'000'000;
+constexpr std::size_t kCallBytes = 96;  // about those of a task on the wire
+
+NodesOptions Two(bool tls) {
+  NodesOptions options;
+  options.store_bytes = 3ULL << 30;
+  options.tls = tls;
+  return options;
+}
+
+// Clusters and baselines, made when first asked for.
+class State {
+ public:
+  TcpEcho& Echo() {
+    return Made(echo_, [] { return new TcpEcho(); });
+  }
+  const Nodes& Plain() {
+    return Made(plain_, [] { return new Nodes(Two(false)); });
+  }
+  const Nodes& Tls() {
+    return Made(tls_, [] { return new Nodes(Two(true)); });
+  }
+  const Nodes& Nine() {
+    return Made(nine_, [] {
+      NodesOptions options;
+      options.count = 9;
+      return new Nodes(options);
+    });
+  }
+  const Nodes& Roomy() {  // CPUs for tasks that make arguments and for those that read them
+    return Made(roomy_, [] {
+      NodesOptions options;
+      options.cpus = 4;
+      options.store_bytes = 1ULL << 30;
+      return new Nodes(options);
+    });
+  }
+  double single = 0;  // GB/s of one transfer, just measured
+
+ private:
+  template <typename T, typename F>
+  T& Made(std::unique_ptr<T>& what, F make) {
+    if (echo_ == nullptr) echo_ = std::make_unique<TcpEcho>();  // before there is much memory to fork
+    if (what == nullptr) what.reset(make());
+    return *what;
+  }
+  std::unique_ptr<TcpEcho> echo_;
+  std::unique_ptr<Nodes> plain_;
+  std::unique_ptr<Nodes> tls_;
+  std::unique_ptr<Nodes> nine_;
+  std::unique_ptr<Nodes> roomy_;
+};
+
+template <typename F>
+double Drive(const Nodes& nodes, F measure) {
+  const Nodes::Driver driver(nodes);
+  return measure();
+}
+
+double JoinMs() {
+  NodesOptions options;
+  options.count = 1;
+  Nodes nodes(options);
+  const double begin = Now();
+  nodes.Add();
+  return (Now() - begin) * 1e3;
+}
+
+double TenUpMs() {
+  const TemporaryFolder folder;
+  const std::string secrets = folder.path() + "/secrets";
+  const double begin = Now();
+  static_cast<void>(
+      RunManta({"--secrets", secrets, "cluster", "--nodes", "10", "--store-bytes", "67108864", "--background"}));
+  const double ms = (Now() - begin) * 1e3;
+  static_cast<void>(RunManta({"--secrets", secrets, "stop"}));
+  return ms;
+}
+
+}  // namespace
+
+void AddClusters(Suite& suite, Baselines& baselines) {
+  auto state = std::make_shared<State>();
+  const auto add = [&](std::vector<Metric> metrics, std::function<std::vector<double>(double)> run,
+                       bool warm_up = false) {
+    suite.Add({.metrics = std::move(metrics), .cluster = Cluster::kDown, .warm_up = warm_up, .run = std::move(run)});
+  };
+  add({{"remote_task_sync",
+        "us",
+        {"bare blocking TCP ping-pong", [state] { return state->Echo().TripUs(0.25, kCallBytes); }}}},
+      [state](double seconds) { return std::vector{Drive(state->Plain(), [&] { return FarSyncUs(seconds); })}; });
+  const Baseline echoed{"bare TCP, 1,000 calls' bytes in a write, echoed",
+                        [state] { return state->Echo().PerSecond(0.25, kCallBytes, 1000); }};
+  add({{"remote_tasks_async", "tasks/s", echoed}},
+      [state](double seconds) { return std::vector{Drive(state->Plain(), [&] { return FarAsync(seconds); })}; });
+  add({{"remote_tasks_async_tls",
+        "tasks/s",
+        {"the same without TLS", [state] { return Drive(state->Plain(), [] { return FarAsync(0.25); }); }}}},
+      [state](double seconds) { return std::vector{Drive(state->Tls(), [&] { return FarAsync(seconds); })}; });
+  add(
+      {{"transfer_1gb",
+        "GB/s",
+        {"bare TCP into touched memory", [] { return TcpBulk(kGigabyteObject).GigabytesPerSecond(); }}}},
+      [state](double) { return std::vector{Drive(state->Plain(), [] { return Transfer(kGigabyteObject); })}; }, true);
+  add(
+      {{"transfer_1gb_tls",
+        "GB/s",
+        {"the same without TLS", [state] { return Drive(state->Plain(), [] { return Transfer(kGigabyteObject); }); }}}},
+      [state](double) { return std::vector{Drive(state->Tls(), [] { return Transfer(kGigabyteObject); })}; }, true);
+  const Baseline once{"one transfer of it", [state] {
+                        return Drive(state->Nine(), [] {
+                          return static_cast<double>(kBroadcastBytes) / 1e6 / Transfer(kBroadcastBytes);
+                        });
+                      }};
+  add(
+      {{"broadcast_100mb_to_8", "ms", once},
+       {"broadcast_100mb_to_8_source_sends", "copies", {"two", [] { return 2.0; }}}},
+      [state](double) {
+        const Nodes::Driver driver(state->Nine());
+        const BroadcastRun run = Broadcast(state->Nine(), kBroadcastBytes);
+        return std::vector{run.seconds * 1e3, run.copies};
+      },
+      true);
+  for (const bool aware : {true, false}) {
+    const std::string how = aware ? "locality_aware_" : "locality_unaware_";
+    const Baseline small{"the same at 100 KB", [state, aware] {
+                           return Drive(state->Roomy(), [&] { return Locality(100'000, 200, aware, 1).mean_us; });
+                         }};
+    for (const auto& [name, bytes, tasks] : {std::tuple{"1mb", 1'000'000, 200}, std::tuple{"10mb", 10'000'000, 100},
+                                             std::tuple{"100mb", 100'000'000, 20}}) {
+      add({{how + name, "us", small}}, [state, aware, size = bytes, count = tasks](double) {
+        return std::vector{Drive(state->Roomy(), [&] {
+          return Locality(static_cast<std::size_t>(size), static_cast<std::size_t>(count), aware, 2).mean_us;
+        })};
+      });
+    }
+  }
+  add({{"node_joins", "ms", baselines.SpawnMs()}}, [](double) { return std::vector{JoinMs()}; });
+  add({{"ten_nodes_up", "ms", baselines.SpawnMs()}}, [](double) { return std::vector{TenUpMs()}; });
+}
+
+}  // namespace bench
