@@ -76,6 +76,7 @@ class Writer {
       } else {
         trouble_ = result.ok() ? "not applied" : result.status().message();
       }
+      idle_ = stop_;
       if (!stop_) Go();
     });
   }
@@ -90,6 +91,7 @@ class Writer {
   std::int64_t last_us_ = 0;
   std::int64_t longest_us_ = 0;
   bool stop_ = false;
+  bool idle_ = false;
 };
 
 TEST_F(ChainProcessTest, MembersKilledUnderLoadLoseNoAcknowledgedKey) {
@@ -113,6 +115,7 @@ TEST_F(ChainProcessTest, MembersKilledUnderLoadLoseNoAcknowledgedKey) {
     ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole(); })) << "member " << victim << " does not come back";
   }
   writer.Stop();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.idle_; }));
   EXPECT_EQ(writer.trouble_, "");
   for (std::size_t i = 1; i < writer.versions_.size(); ++i) ASSERT_GT(writer.versions_[i], writer.versions_[i - 1]);
   // No acknowledged key is missing, and each was written once: its version is the one that was answered.
@@ -144,6 +147,7 @@ TEST_F(ChainProcessTest, TheFrontAndAllMembersKilledTogetherComeBackWithEverythi
   const std::size_t before = writer.acknowledged_.size();
   ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20 && IsWhole(); }));
   writer.Stop();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.idle_; }));
   EXPECT_EQ(writer.trouble_, "");
   std::optional<Result<std::vector<wire::ControlEntry>>> all;
   writer.client_.ScanAll(Table::kKeyValue,
@@ -173,6 +177,7 @@ TEST_F(ChainProcessTest, AMemberMayKeepItsCopyInRedis) {
   ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20; }));
   EXPECT_EQ(Config().members, std::vector<rules::MemberId>{3});
   writer.Stop();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.idle_; }));
   EXPECT_EQ(writer.trouble_, "");
   std::optional<Result<std::vector<wire::ControlEntry>>> all;
   writer.client_.ScanAll(Table::kKeyValue,

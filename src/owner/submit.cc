@@ -318,7 +318,7 @@ void Owner::Unpark(Entry* entry) {
     arguments.insert(arguments.end(), bytes, bytes + size);
   };
   std::string frames;
-  const std::size_t others = extra.arguments.size();
+  const std::size_t others = extra.inputs.size();
   for (const Extra::Hole& hole : extra.holes) {
     append(extra.parked.data() + copied, hole.at - copied);
     copied = hole.at + 8;
@@ -355,7 +355,7 @@ void Owner::Unpark(Entry* entry) {
   append(extra.parked.data() + copied, extra.parked.size() - copied);
   extra.holes.clear();
   extra.parked = {};
-  entry->queue = &Located(*entry->queue, std::span(extra.arguments).subspan(others));
+  entry->queue = &Located(*entry->queue, std::span(extra.inputs).subspan(others));
   shm::SpecHeader header;
   std::memcpy(&header, extra.header.data(), sizeof header);
   const std::string name(reinterpret_cast<const char*>(extra.header.data()) + sizeof header,

@@ -331,7 +331,7 @@ bool Owner::RunInPlace(std::span<Entry* const> mine) {
       const Lock lock(mutex_);
       if (entry->origin != Origin::kTask || entry->session != session_ || entry->done()) continue;
       if (entry->queue == nullptr || entry->queue->actor != nullptr || !(entry->queue->need == *caller.need)) continue;
-      if (!entry->queue->strategy.empty()) continue;  // it says where it runs
+      if (!entry->queue->strategy.empty()) continue;     // it says where it runs
       if (!entry->queue->input_nodes.empty()) continue;  // its arguments are elsewhere, and it goes there
       if (!TakeBack(entry)) continue;
       spec = entry->spec;
