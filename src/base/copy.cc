@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <thread>
 
@@ -100,9 +99,15 @@ void SendHelper(const std::shared_ptr<Job>& job) {
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the user's threads
-  try {
-    std::thread([job] { job->Work(); }).detach();
-  } catch (const std::exception&) {  // no thread to be had
+  auto held = std::make_unique<std::shared_ptr<Job>>(job);
+  const auto work = [](void* its) -> void* {
+    (*std::unique_ptr<std::shared_ptr<Job>>(static_cast<std::shared_ptr<Job>*>(its)))->Work();
+    return nullptr;
+  };
+  pthread_t thread{};
+  if (pthread_create(&thread, nullptr, work, held.get()) == 0) {  // else the copy is made by one
+    pthread_detach(thread);
+    [[maybe_unused]] const auto* its_own = held.release();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -158,10 +158,8 @@ concept PlainCodec = requires { Codec<T>::kPlain; };
 template <typename T>
 consteval bool PlainType() {
   using S = PlainShape<T>;
-  if constexpr (PlainCodec<T>) {
-    return true;
-  } else if constexpr (std::is_same_v<T, bool> || PlainNumber<T> || PlainText<T> || std::is_same_v<T, std::monostate> ||
-                       std::is_same_v<T, PyActorHandle> || S::kRef) {
+  if constexpr (PlainCodec<T> || std::is_same_v<T, bool> || PlainNumber<T> || PlainText<T> ||
+                std::is_same_v<T, std::monostate> || std::is_same_v<T, PyActorHandle> || S::kRef) {
     return true;
   } else if constexpr (S::kTuple) {
     return std::tuple_size_v<T> <= 255 && PlainTuple<T>(std::make_index_sequence<std::tuple_size_v<T>>());
