@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "far/link.h"
+#include "far/far_link.h"
 #include "manta/options.h"
 #include "owner/entry.h"
 #include "shm/lane.h"

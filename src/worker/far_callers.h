@@ -20,7 +20,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "far/link.h"
+#include "far/far_link.h"
 #include "far/thread.h"
 #include "owner/owner.h"
 #include "owner/task_log.h"

@@ -1,4 +1,4 @@
-#include "far/link.h"
+#include "far/far_link.h"
 
 #include <sys/epoll.h>
 
