@@ -190,6 +190,11 @@ const std::string& ProgramPath() {
   return *path;
 }
 
+std::string BesideProgram(const std::string& name) {
+  const std::string& self = ProgramPath();
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+
 std::uint64_t ProgramHash() {
   const Table* table = current.load(std::memory_order_acquire);
   if (table == nullptr) table = Refresh();

@@ -24,6 +24,8 @@ struct Module {
 [[nodiscard]] std::uint64_t ProgramHash();
 // Absolute, as it was at start; " (deleted)" may follow.
 [[nodiscard]] const std::string& ProgramPath();
+// Programs of one installation, or of one build, are beside each other.
+[[nodiscard]] std::string BesideProgram(const std::string& name);
 
 // nullptr: no loaded file holds it (generated code, heap).
 [[nodiscard]] const Module* ModuleOf(const void* address);

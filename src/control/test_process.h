@@ -10,14 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace manta::control {
+#include "base/program.h"
 
-inline std::string BesideThisProgram(const std::string& name) {
-  std::string self(4096, '\0');
-  const ssize_t size = readlink("/proc/self/exe", self.data(), self.size());
-  self.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
-  return self.substr(0, self.rfind('/') + 1) + name;
-}
+namespace manta::control {
 
 class ControlProcess {
  public:
@@ -27,7 +22,7 @@ class ControlProcess {
     int ready[2];
     int errors[2];
     if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return "no pipe";
-    words.insert(words.begin(), BesideThisProgram("manta-control"));
+    words.insert(words.begin(), base::BesideProgram("manta-control"));
     words.insert(words.end(), {"--ready-fd", "9"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

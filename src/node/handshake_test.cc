@@ -1,5 +1,6 @@
 #include <sys/wait.h>
 
+#include "base/program.h"
 #include "node/status.h"
 #include "node/test_node.h"
 
@@ -135,7 +136,7 @@ struct Process {
 Process StartPrivate() {
   int pair[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-  const std::string mantad = BesideThisProgram("mantad");
+  const std::string mantad = base::BesideProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(pair[1], 9);
@@ -193,7 +194,7 @@ TEST(Mantad, APrivateDaemonAnswersGoodbyeAndEndsWithItsWorkers) {
 TEST(Mantad, RunsUntilItIsToldToStopAndTellsItsStatus) {
   int ready[2];
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
-  const std::string mantad = BesideThisProgram("mantad");
+  const std::string mantad = base::BesideProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(ready[1], 9);

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/program.h"
 #include "node/head_tool.h"
 #include "wire/address.h"
 #include "wire/secrets.h"
@@ -34,14 +35,6 @@ struct Spawned {
   off_t log_start = 0;
 };
 
-// Programs of one installation are beside each other.
-std::string BesideThisProgram(const std::string& name) {
-  char path[4096];
-  const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
-  const std::string self(path, size > 0 ? static_cast<std::size_t>(size) : 0);
-  return self.substr(0, self.rfind('/') + 1) + name;
-}
-
 Result<Spawned> Spawn(const std::string& folder, const std::string& program, const std::string& log_name,
                       std::vector<std::string> words, bool attached) {
   const std::string logs = folder + "/logs";
@@ -57,7 +50,7 @@ Result<Spawned> Spawn(const std::string& folder, const std::string& program, con
   if (pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, Cat("cannot make a pipe: ", std::strerror(errno)));
   out.ready.Reset(pipe[0]);
   const base::Fd there(pipe[1]);
-  const std::string path = BesideThisProgram(program);
+  const std::string path = base::BesideProgram(program);
   words.insert(words.begin(), path);
   words.insert(words.end(), {"--ready-fd", std::to_string(kReadyFd)});
   std::vector<char*> argv;

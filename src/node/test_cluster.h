@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/program.h"
 #include "node/head_tool.h"
 #include "node/test_node.h"
 #include "wire/scratch_folder.h"
@@ -35,7 +36,7 @@ class Program9 {
   void Start(const std::string& name, std::vector<std::string> words) {
     int pipe[2];
     ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
-    const std::string path = BesideThisProgram(name);
+    const std::string path = base::BesideProgram(name);
     words.insert(words.begin(), path);
     words.insert(words.end(), {"--ready-fd", "9"});
     std::vector<char*> argv;

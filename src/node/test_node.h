@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/program.h"
 #include "node/daemon.h"
 #include "node/fixture/worker.h"
 #include "shm/arena.h"
@@ -29,14 +30,7 @@ namespace manta::node {
 
 inline constexpr std::int64_t kPatienceUs = 20'000'000;
 
-// Where the build puts programs.
-inline std::string BesideThisProgram(const std::string& name) {
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  const std::string self(path, length > 0 ? static_cast<std::size_t>(length) : 0);
-  return self.substr(0, self.rfind('/') + 1) + name;
-}
-inline std::string FixturePath() { return BesideThisProgram("node_fixture"); }
+inline std::string FixturePath() { return base::BesideProgram("node_fixture"); }
 
 class TestClient {
  public:
