@@ -429,6 +429,8 @@ class DoorsTest : public ::testing::Test {
     Init();
     busy_ = Task(WaitForEver).SetResource("gold", 1).Remote(sign_.path());
     ASSERT_TRUE(sign_.Await());
+    // The head hears of it with the node's next heartbeat; from then on nothing changes by itself.
+    ASSERT_TRUE(Eventually([&] { return Manta({"nodes"}).find("gold 0 of 1") != std::string::npos; }, 10s));
   }
   [[nodiscard]] std::vector<Process> OurProcesses() const {
     std::vector<Process> processes = Family(mark_);
