@@ -2,11 +2,10 @@
 #include <sys/socket.h>
 
 #include <condition_variable>
-#include <filesystem>
 #include <map>
 #include <mutex>
 
-#include "fixture.h"
+#include "cluster_fixture.h"
 
 namespace manta::testing {
 namespace {
@@ -92,61 +91,17 @@ int AddToTeam(const Team& team) {
   return sum;
 }
 
-class ClusterActors : public ::testing::Test {
+class ClusterActors : public ClusterFixture {
  protected:
-  void SetUp() override {
-    static int counter = 0;
-    const std::string value = std::to_string(getpid()) + ".c" + std::to_string(++counter);
-    setenv("MANTA_TEST_MARK", value.c_str(), 1);
-    mark_ = "MANTA_TEST_MARK=" + value;
-    secrets_ = folder_.path() + "/secrets";
-    unsetenv("MANTA_ADDRESS");
-    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
-  }
-  void TearDown() override {
-    Shutdown();
-    Manta({"stop"});
-    EXPECT_TRUE(Eventually([&] { return Marked(mark_).empty(); }, 3s)) << "left behind: " << Describe(Marked(mark_));
-    std::filesystem::remove_all(secrets_);
-    unsetenv("MANTA_SECRETS");
-    unsetenv("MANTA_TEST_MARK");
-  }
-
-  std::string Manta(std::vector<std::string> words) {
-    words.insert(words.begin(), {"--secrets", secrets_});
-    Child child("manta", words);
-    const int status = child.Finish();
-    if (status != 0 && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
-    return status == 0 ? child.Out() : std::string();
-  }
-  void StartHead() {
-    ASSERT_NE(Manta({"start", "--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1", "--store-bytes",
-                     "67108864"}),
-              "");
-  }
+  void StartHead() { Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"}); }
   void StartNode(const std::string& name, const std::string& resource = "gold=10") {
-    ASSERT_NE(Manta({"start", "--join", Head(), "--cpus", "1", "--name", name, "--resource", resource, "--store-bytes",
-                     "67108864"}),
-              "");
+    Start({"--join", Head(), "--cpus", "1", "--name", name, "--resource", resource});
   }
   // One CPU here and one there, where gold is.
   void StartTwo() {
     StartHead();
     StartNode("n2");
     Init();
-  }
-  [[nodiscard]] std::string State() const { return ReadFile(secrets_ + "/cluster"); }
-  [[nodiscard]] std::string Head() const {
-    std::istringstream words(State());
-    std::string word;
-    words >> word >> word;
-    return word;
-  }
-  [[nodiscard]] pid_t PidOf(const std::string& what, const std::string& name) const {
-    for (const std::string& line : Lines(State())) {
-      if (line.starts_with(what) && line.ends_with(name)) return std::atoi(line.substr(what.size() + 1).c_str());
-    }
-    return 0;
   }
   // The local address of a node.
   [[nodiscard]] std::string AddressOf(const std::string& name) const {
@@ -162,10 +117,6 @@ class ClusterActors : public ::testing::Test {
         std::vector<std::string>{"--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_OtherDriver." + test},
         environment);
   }
-
-  Folder folder_;
-  std::string secrets_;
-  std::string mark_;
 };
 
 // ---- where ----

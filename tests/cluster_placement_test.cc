@@ -1,10 +1,9 @@
 // Where tasks run, as their options say: labels, affinity, spreading and placement groups, on a private node and in a
 // cluster of real processes.
-#include <filesystem>
 #include <map>
 #include <set>
 
-#include "fixture.h"
+#include "cluster_fixture.h"
 #include "manta/internal/embed.h"
 
 namespace manta::testing {
@@ -207,49 +206,17 @@ TEST_F(PlacementTest, AHandleWorksInTasks) {
 
 // ---- a cluster ----
 
-class ClusterPlacementTest : public ::testing::Test {
+class ClusterPlacementTest : public ClusterFixture {
  protected:
-  void SetUp() override {
-    secrets_ = folder_.path() + "/secrets";
-    unsetenv("MANTA_ADDRESS");
-    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
-  }
-  void TearDown() override {
-    Shutdown();
-    Manta({"stop"});
-    std::filesystem::remove_all(secrets_);
-    unsetenv("MANTA_SECRETS");
-  }
-  std::string Manta(std::vector<std::string> words) {
-    words.insert(words.begin(), {"--secrets", secrets_});
-    Child child("manta", words);
-    const int status = child.Finish();
-    if (status != 0 && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
-    return status == 0 ? child.Out() : std::string();
-  }
   void Join(const std::string& name, const std::string& labels, const std::string& cpus = "2") {
-    Manta({"start", "--join", Head(), "--cpus", cpus, "--name", name, "--labels", labels, "--store-bytes", "67108864"});
+    Start({"--join", Head(), "--cpus", cpus, "--name", name, "--labels", labels});
   }
   // Two CPUs each: n1 in zone a, n2 (with disk) and n3 in zone b.
   void StartThree() {
-    Manta({"start", "--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1", "--labels", "zone=a",
-           "--store-bytes", "67108864"});
+    Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1", "--labels", "zone=a"});
     Join("n2", "zone=b,disk=ssd");
     Join("n3", "zone=b");
     Init();
-  }
-  [[nodiscard]] std::string State() const { return ReadFile(secrets_ + "/cluster"); }
-  [[nodiscard]] std::string Head() const {
-    std::istringstream words(State());
-    std::string word;
-    words >> word >> word;
-    return word;
-  }
-  [[nodiscard]] pid_t PidOf(const std::string& what, const std::string& name) const {
-    for (const std::string& line : Lines(State())) {
-      if (line.starts_with(what) && line.ends_with(name)) return std::atoi(line.substr(what.size() + 1).c_str());
-    }
-    return 0;
   }
   static std::set<std::string> Different(const std::vector<std::string>& names) { return {names.begin(), names.end()}; }
   // Of a group that is ready: each bundle's task runs on the bundle's node.
@@ -263,9 +230,6 @@ class ClusterPlacementTest : public ::testing::Test {
     for (std::size_t i = 0; i < refs.size(); ++i) EXPECT_EQ(refs[i].Get(20s), info.nodes[i]) << "bundle " << i;
     return info.nodes;
   }
-
-  Folder folder_;
-  std::string secrets_;
 };
 
 TEST_F(ClusterPlacementTest, LabelsChooseTheNode) {

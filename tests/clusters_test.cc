@@ -1,9 +1,8 @@
 // Clusters of several nodes, started by the command line, used through the public API.
-#include <filesystem>
 #include <map>
 #include <set>
 
-#include "fixture.h"
+#include "cluster_fixture.h"
 
 namespace manta::testing {
 namespace {
@@ -26,50 +25,12 @@ std::string WhereFor(const std::string& input) { return input.empty() ? "" : Cur
 // Until the sign is given; then its argument's size.
 std::size_t Await(const std::string& path, const std::string& input) { return Sign::Await(path) ? input.size() : 0; }
 
-class ClustersTest : public ::testing::Test {
+class ClustersTest : public ClusterFixture {
  protected:
-  void SetUp() override {
-    secrets_ = folder_.path() + "/secrets";
-    unsetenv("MANTA_ADDRESS");
-    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
-  }
-  void TearDown() override {
-    Shutdown();
-    Manta({"stop"});
-    std::filesystem::remove_all(secrets_);
-    unsetenv("MANTA_SECRETS");
-  }
-
-  // What it says; empty if it fails.
-  std::string Manta(std::vector<std::string> words, std::string* errors = nullptr) {
-    words.insert(words.begin(), {"--secrets", secrets_});
-    Child child("manta", words);
-    const int status = child.Finish();
-    if (errors != nullptr) *errors = child.Err();
-    if (status != 0 && errors == nullptr && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
-    return status == 0 ? child.Out() : std::string();
-  }
   // One CPU here and one there, where gold is.
   void StartTwo() {
-    ASSERT_NE(Manta({"start", "--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1", "--store-bytes",
-                     "67108864"}),
-              "");
-    ASSERT_NE(Manta({"start", "--join", Head(), "--cpus", "1", "--name", "n2", "--resource", "gold=1", "--store-bytes",
-                     "67108864"}),
-              "");
-  }
-  [[nodiscard]] std::string State() const { return ReadFile(secrets_ + "/cluster"); }
-  [[nodiscard]] std::string Head() const {
-    std::istringstream words(State());
-    std::string word;
-    words >> word >> word;
-    return word;
-  }
-  [[nodiscard]] pid_t PidOf(const std::string& what, const std::string& name) const {
-    for (const std::string& line : Lines(State())) {
-      if (line.starts_with(what) && line.ends_with(name)) return std::atoi(line.substr(what.size() + 1).c_str());
-    }
-    return 0;
+    Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+    Start({"--join", Head(), "--cpus", "1", "--name", "n2", "--resource", "gold=1"});
   }
   // Of `manta status`; 0 if it says nothing.
   std::uint64_t StatusOf(const std::string& name, const std::string& field) {
@@ -92,9 +53,6 @@ class ClustersTest : public ::testing::Test {
     for (const Ref<std::string>& ref : refs) ++nodes[ref.Get()];
     return nodes;
   }
-
-  Folder folder_;
-  std::string secrets_;
 };
 
 TEST_F(ClustersTest, AProgramFindsTheLocalClusterAndItsTasksRunOnAllNodes) {

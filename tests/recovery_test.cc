@@ -1,10 +1,9 @@
 // A node of a cluster is killed, and the values that only its store had are made again. How often each task ran is
 // counted outside the engine, in a file.
-#include <filesystem>
 #include <map>
 #include <tuple>
 
-#include "fixture.h"
+#include "cluster_fixture.h"
 
 namespace manta::testing {
 namespace {
@@ -96,53 +95,24 @@ Block Step(int milliseconds, std::size_t words, const Block& in) {
   return Block(words, in.at(0) + 1);
 }
 
-class RecoveryTest : public ::testing::Test {
+class RecoveryTest : public ClusterFixture {
  protected:
   void SetUp() override {
-    secrets_ = folder_.path() + "/secrets";
+    ClusterFixture::SetUp();
     log_ = folder_.path() + "/log";
-    unsetenv("MANTA_ADDRESS");
-    setenv("MANTA_SECRETS", secrets_.c_str(), 1);
     Start({"--head", "--listen", "127.0.0.1:0", "--name", "n1", "--resource", "copper=1"});
     Start({"--join", Head(), "--name", "n2", "--resource", "gold=1"});
     Init();
   }
-  void TearDown() override {
-    Shutdown();
-    Manta({"stop"});
-    std::filesystem::remove_all(secrets_);
-    unsetenv("MANTA_SECRETS");
-  }
-
-  std::string Manta(std::vector<std::string> words) {
-    words.insert(words.begin(), {"--secrets", secrets_});
-    Child child("manta", words);
-    const int status = child.Finish();
-    if (status != 0 && words[2] != "stop") ADD_FAILURE() << words[2] << ": " << child.Err();
-    return child.Out();
-  }
   void Start(std::vector<std::string> words) {
-    words.insert(words.begin(), "start");
-    words.insert(words.end(), {"--cpus", "1", "--store-bytes", "134217728"});
-    Manta(words);
-  }
-  [[nodiscard]] std::string Head() const {
-    std::istringstream words(ReadFile(secrets_ + "/cluster"));
-    std::string word;
-    words >> word >> word;
-    return word;
-  }
-  [[nodiscard]] pid_t PidOf(const std::string& name) const {
-    for (const std::string& line : Lines(ReadFile(secrets_ + "/cluster"))) {
-      if (line.starts_with("node") && line.ends_with(name)) return std::atoi(line.substr(5).c_str());
-    }
-    return 0;
+    words.insert(words.end(), {"--cpus", "1"});
+    ClusterFixture::Start(std::move(words), "134217728");
   }
   // Everything golden was made on n2. From now on n3 can, and n2 is gone.
   void LoseTheGoldenNode() {
     Start({"--join", Head(), "--name", "n3", "--resource", "gold=1"});
-    ASSERT_GT(PidOf("n2"), 0);
-    kill(PidOf("n2"), SIGKILL);
+    ASSERT_GT(PidOf("node", "n2"), 0);
+    kill(PidOf("node", "n2"), SIGKILL);
   }
   // Waits without looking: a look would bring a copy here.
   template <typename T>
@@ -155,8 +125,6 @@ class RecoveryTest : public ::testing::Test {
     return counts;
   }
 
-  Folder folder_;
-  std::string secrets_;
   std::string log_;
 };
 
@@ -283,7 +251,7 @@ TEST_F(RecoveryTest, WhatWasRebuiltCanBeLostAndRebuiltAgain) {
   const Ref<std::uint64_t> last = Task(Last).SetResource("gold", 1).Remote(log_, ref);  // looks at it there
   EXPECT_EQ(last.Get(), 3U);
   Start({"--join", Head(), "--name", "n4", "--resource", "gold=1"});
-  kill(PidOf("n3"), SIGKILL);
+  kill(PidOf("node", "n3"), SIGKILL);
   EXPECT_EQ(ref.Get(), Block(kWords, 3));
   EXPECT_EQ(Counts(), (std::map<std::string, int>{{"make1", 3}, {"add2", 3}, {"last", 1}}));
 }
@@ -342,7 +310,7 @@ TEST_F(RecoveryTest, AChainWhoseNodeIsKilledInTheMiddleEndsAsIfNothingHadHappene
   for (int i = 1; i < length; ++i) ref = Task(Step).SetResource("gold", 1).Remote(step, words, ref);
   Start({"--join", Head(), "--name", "n3", "--resource", "gold=1"});
   std::this_thread::sleep_until(begin + std::chrono::milliseconds(number("MANTA_KILL_MS", 200)));
-  kill(PidOf("n2"), SIGKILL);
+  kill(PidOf("node", "n2"), SIGKILL);
   EXPECT_EQ(ref.Get().at(0), static_cast<std::uint64_t>(length));
   std::printf("%d tasks of %d ms with %zu bytes: %.2f s\n", length, step, words * sizeof(std::uint64_t),
               std::chrono::duration<double>(Clock::now() - begin).count());
