@@ -158,7 +158,6 @@ void Nodes::Start(const std::vector<std::string>& where) {
                                  name + "=1000"};
   words.insert(words.end(), where.begin(), where.end());
   if (elsewhere && !token_.empty()) words.insert(words.end(), {"--token", token_});
-  if (options_.tls) words.emplace_back("--tls");
   if (index < options_.words.size()) {
     words.insert(words.end(), options_.words[index].begin(), options_.words[index].end());
   }

@@ -18,7 +18,6 @@ struct NodesOptions {
   int count = 2;
   double cpus = 1;
   std::uint64_t store_bytes = 256ULL << 20;
-  bool tls = false;
   // By node: more for its `manta start`, and what stands before it ("nsenter", "--net=…": on another host).
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string>> before;
