@@ -5,10 +5,12 @@
 
 PRESET ?= dev
 JOBS ?= $(shell nproc)
+SOAK_SECONDS ?= $(or $(SECONDS),60)
+SEED ?= 1
 BUILD = cmake --build --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick bench paper check format asan tsan deb install install-deps clean
+.PHONY: help demo test quick soak bench paper check format asan tsan deb install install-deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +33,12 @@ quick:  ## build and run the tests of the single rooms: under a minute once buil
 	cmake --preset $(PRESET) -DMANTA_TESTS=ON -Wno-dev
 	$(BUILD) $(PRESET) -j $(JOBS) --target quick_tests
 	ctest --preset $(PRESET) -j $(JOBS) -L quick $(ARGS)
+
+soak:  ## release build, then as many simulated failures of a chain as fit into SOAK_SECONDS (60), from SEED (1) on
+	@scripts/install-deps build
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS) --target manta-sim
+	build/release/bin/manta-sim soak --seconds $(SOAK_SECONDS) --seed $(SEED)
 
 bench:  ## release build, then every workload beside its baseline
 	@scripts/install-deps build bench
