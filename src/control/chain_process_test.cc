@@ -7,6 +7,8 @@
 #include <random>
 
 #include "control/chain_config.h"
+#include "control/etcd_keeper.h"
+#include "control/test_etcd.h"
 #include "control/test_process.h"
 #include "control/test_redis.h"
 #include "control/test_util.h"
@@ -49,7 +51,7 @@ class ChainProcessTest : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     Start(members_[i], i, words);
   }
-  void StartFront() {
+  virtual void StartFront() {
     const std::string chain = AddressOf(1) + "," + AddressOf(2) + "," + AddressOf(3);
     Start(front_, 0, {"--chain", chain, "--folder", folder_.path() + "/front"});
   }
@@ -67,7 +69,7 @@ class ChainProcessTest : public testing::Test {
     EXPECT_TRUE(secrets.ok()) << secrets.status().message();
     return wire::ConnectOverTcp(*loop_, AddressOf(0), *secrets);
   }
-  rules::ChainConfig Config() {
+  virtual rules::ChainConfig Config() {
     const Result<SavedChain> saved = LoadChain(folder_.path() + "/front/chain-0/chain");
     return saved.ok() ? saved.value().config : rules::ChainConfig{};
   }
@@ -112,6 +114,39 @@ class ChainOverRedisTest : public ChainProcessTest {
     return {"--redis", "unix:" + folder_.path() + "/redis-" + std::to_string(i) + "/sock"};
   }
   std::array<RedisServer, kMembers + 1> servers_;
+};
+
+// The configuration in etcd, and two processes that may be the front, each with a folder and an address of its own.
+class ChainInEtcdTest : public ChainProcessTest {
+ protected:
+  void SetUp() override {
+    if (!HasEtcd()) GTEST_SKIP() << "there is no etcd";
+    etcd_.Start(folder_.path());
+    ChainProcessTest::SetUp();
+  }
+  [[nodiscard]] std::vector<std::string> FrontWords(const std::string& name) const {
+    const std::string chain = AddressOf(1) + "," + AddressOf(2) + "," + AddressOf(3);
+    return {"--chain",     chain, "--folder",  folder_.path() + "/" + name, "--etcd", etcd_.address(),
+            "--etcd-term", "2",   "--address", AddressOf(0) + "-" + name};
+  }
+  void StartFront() override { ASSERT_EQ(front_.Start(FrontWords("first")), AddressOf(0) + "-first\n"); }
+  rules::ChainConfig Config() override {
+    EtcdOptions options;
+    options.servers = {etcd_.address()};
+    options.prefix = "manta/chain-0";
+    const Result<SavedChain> saved = EtcdKeeper::Look(*loop_, options);
+    return saved.ok() ? saved.value().config : rules::ChainConfig{};
+  }
+  // To whichever of the two serves.
+  wire::ControlClient::Connect ToEither() {
+    return [this](const wire::ControlClient::Connected& done) {
+      first_ = !first_;
+      wire::ConnectLocally(AddressOf(0) + (first_ ? "-first" : "-second"))(done);
+    };
+  }
+  EtcdServer etcd_;
+  ControlProcess second_;
+  bool first_ = false;
 };
 
 std::string KeyOf(std::uint64_t number) {
@@ -299,6 +334,58 @@ TEST_F(ChainOverTcpTest, AStrangerIsNotLetIn) {
     ASSERT_TRUE(RunUntil(*loop_, [&] { return refused.has_value(); }));
     EXPECT_FALSE(refused->ok()) << port;
   }
+}
+
+// The loss of the front's machine: nothing of it is used again. The other one, which waited, has everything.
+TEST_F(ChainInEtcdTest, AnotherFrontTakesOverAndLosesNoAcknowledgedKey) {
+  Writer writer(*loop_, ToEither());
+  writer.Go();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole() && writer.acknowledged_.size() > 20; }));
+  ASSERT_TRUE(second_.Begin(FrontWords("second")));
+  ASSERT_TRUE(second_.WaitFor("waiting to take over"));
+  // A member goes, too: it was on that machine.
+  const std::size_t victim = Config().head();
+  writer.TakeLongest();
+  ASSERT_TRUE(WIFSIGNALED(front_.End(SIGKILL)));
+  ASSERT_TRUE(WIFSIGNALED(members_[victim].End(SIGKILL)));
+  const std::size_t before = writer.acknowledged_.size();
+  EXPECT_EQ(second_.WaitReady(), AddressOf(0) + "-second\n");
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20; }));
+  std::printf("front and a member killed: pause %.1f s, with a term of 2\n",
+              static_cast<double>(writer.TakeLongest()) / 1e6);
+  EXPECT_EQ(Config().members.size(), kMembers - 1);
+  // And back: the first machine comes again, waits, and is the front when the second one is stopped, at once.
+  ASSERT_NO_FATAL_FAILURE(StartMember(victim));
+  ASSERT_TRUE(front_.Begin(FrontWords("first")));
+  ASSERT_TRUE(front_.WaitFor("waiting to take over"));
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole(); }));
+  EXPECT_EQ(second_.End(SIGTERM), 0);
+  EXPECT_EQ(front_.WaitReady(), AddressOf(0) + "-first\n");
+  const std::size_t then = writer.acknowledged_.size();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= then + 20; }));
+  ASSERT_NO_FATAL_FAILURE(writer.ExpectAllThere(*loop_));
+}
+
+// A front that hangs for longer than its term has been replaced when it goes on. It ends, and disturbs nobody.
+TEST_F(ChainInEtcdTest, AFrontThatWasStoppedEndsWhenItGoesOn) {
+  Writer writer(*loop_, ToEither());
+  writer.Go();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole() && writer.acknowledged_.size() > 20; }));
+  ASSERT_TRUE(second_.Begin(FrontWords("second")));
+  ASSERT_TRUE(second_.WaitFor("waiting to take over"));
+  kill(front_.pid(), SIGSTOP);
+  EXPECT_EQ(second_.WaitReady(), AddressOf(0) + "-second\n");
+  Writer other(*loop_, wire::ConnectLocally(AddressOf(0) + "-second"));
+  other.next_ = 1'000'000;
+  other.Go();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return other.acknowledged_.size() >= 20; }));
+  kill(front_.pid(), SIGCONT);
+  const int status = front_.End(0);  // by itself
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  const std::size_t before = writer.acknowledged_.size();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return writer.acknowledged_.size() >= before + 20; }));
+  ASSERT_NO_FATAL_FAILURE(writer.ExpectAllThere(*loop_));
+  ASSERT_NO_FATAL_FAILURE(other.ExpectAllThere(*loop_));
 }
 
 }  // namespace
