@@ -547,7 +547,7 @@ TEST_F(ClusterActors, NamesAreKnownAfterTheHeadWasKilledAndStartedAgain) {
   StartTwo();
   auto counter = Actor<Counter>().SetName("global").SetResource("gold", 1).Remote(5);
   EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 5);
-  kill(PidOf("control", ""), SIGKILL);
+  KillHead();
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 6) << "calls need no head";
   EXPECT_NE(Manta({"start", "--head"}), "");
   EXPECT_TRUE(Eventually(
