@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <manta/manta.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,8 @@ Nodes::~Nodes() {
 
 void Nodes::Add() { Start({"--join", head_}); }
 
+void Nodes::Kill(std::size_t node) { ::kill(nodes_.at(node - 1), SIGKILL); }
+
 void Nodes::Start(const std::vector<std::string>& where) {
   const std::size_t index = count();
   const std::string name = Name(index + 1);
@@ -169,7 +172,8 @@ void Nodes::Start(const std::vector<std::string>& where) {
   };
   if (after("MANTA_ADDRESS=").empty()) Fail("`manta start` did not say where the node is: " + said);
   addresses_.push_back(after("MANTA_ADDRESS="));
-  daemons_.push_back(std::atoi(after("(pid ").c_str()));
+  nodes_.push_back(std::atoi(after("(pid ").c_str()));
+  daemons_.push_back(nodes_.back());
   if (index > 0) return;
   token_ = after("--token ");
   std::ifstream file(folder_ + "/cluster");

@@ -33,6 +33,8 @@ class Nodes {
 
   // One more; when this returns it has joined.
   void Add();
+  // Kills a node's daemon, and with it its workers.
+  void Kill(std::size_t node);
   [[nodiscard]] std::size_t count() const { return addresses_.size(); }
   // Of nodes: from 1, as they are called n1, n2, …
   [[nodiscard]] const std::string& address(std::size_t node) const { return addresses_.at(node - 1); }
@@ -59,8 +61,9 @@ class Nodes {
   std::string token_;
   std::string head_;
   std::vector<std::string> addresses_;
-  std::vector<pid_t> daemons_;
-  pid_t guard_ = -1;  // stops everything when its input ends
+  std::vector<pid_t> nodes_;    // their daemons
+  std::vector<pid_t> daemons_;  // and the head's
+  pid_t guard_ = -1;            // stops everything when its input ends
   int leash_ = -1;
 };
 
