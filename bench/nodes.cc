@@ -58,13 +58,6 @@ pid_t Spawn(std::vector<std::string> words, int in, int out) {
   return pid;
 }
 
-pid_t ParentOf(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t at = text.rfind(')');
-  return at == std::string::npos || text.size() < at + 4 ? 0 : std::atoi(text.c_str() + at + 4);
-}
-
 }  // namespace
 
 namespace {
@@ -142,6 +135,14 @@ void Nodes::Add() { Start({"--join", head_}); }
 
 void Nodes::Kill(std::size_t node) { ::kill(nodes_.at(node - 1), SIGKILL); }
 
+void Nodes::RestartHead() {
+  const pid_t head = head_pid();
+  ::kill(head, SIGKILL);
+  while (ParentOf(head) != 0) SleepMs(0.1);
+  static_cast<void>(RunManta({"--secrets", folder_, "start", "--head"}));
+  ReadHead();
+}
+
 void Nodes::Start(const std::vector<std::string>& where) {
   const std::size_t index = count();
   const std::string name = Name(index + 1);
@@ -176,12 +177,15 @@ void Nodes::Start(const std::vector<std::string>& where) {
   daemons_.push_back(nodes_.back());
   if (index > 0) return;
   token_ = after("--token ");
+  daemons_.push_back(0);
+  ReadHead();
+}
+
+void Nodes::ReadHead() {
   std::ifstream file(folder_ + "/cluster");
   for (std::string word; file >> word;) {
     if (word == "head") file >> head_;
-    if (word != "control") continue;
-    file >> word;
-    daemons_.push_back(std::atoi(word.c_str()));
+    if (word == "control" && file >> word) daemons_.at(1) = std::atoi(word.c_str());
   }
 }
 
