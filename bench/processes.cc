@@ -58,6 +58,18 @@ pid_t ParentOf(pid_t pid) {
   return at == std::string::npos || text.size() < at + 4 ? 0 : std::atoi(text.c_str() + at + 4);
 }
 
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> found;
+  DIR* folder = ::opendir("/proc");
+  if (folder == nullptr) return found;
+  while (const dirent* item = ::readdir(folder)) {
+    const pid_t child = std::atoi(item->d_name);
+    if (child > 0 && ParentOf(child) == pid) found.push_back(child);
+  }
+  ::closedir(folder);
+  return found;
+}
+
 bool IsAlive(pid_t pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
 }  // namespace bench

@@ -17,6 +17,7 @@ namespace bench {
 
 // 0: it is gone, though its parent may not know.
 [[nodiscard]] pid_t ParentOf(pid_t pid);
+[[nodiscard]] std::vector<pid_t> ChildrenOf(pid_t pid);
 
 [[nodiscard]] bool IsAlive(pid_t pid);
 
