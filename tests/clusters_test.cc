@@ -111,7 +111,7 @@ TEST_F(ClustersTest, TasksGoOnWhileTheHeadIsKilledAndStartedAgain) {
   StartTwo();
   Init();
   RunTasks(10);
-  kill(PidOf("control", ""), SIGKILL);
+  KillHead();
   EXPECT_EQ(RunTasks(10).size() > 0, true);
   EXPECT_NE(Manta({"start", "--head"}), "");
   EXPECT_TRUE(Eventually([&] { return RunTasks(40).size() == 2; }));
