@@ -52,6 +52,7 @@ struct Options {
   bool tls = false;
   std::string folder;
   std::size_t shards = 1;
+  std::uint64_t memory_mb = 0;  // 0: EmbeddedOptions' own
   std::vector<std::string> redis;
   std::string redis_password_file;
   std::string redis_prefix = "manta:";
@@ -140,6 +141,11 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
     for (std::size_t i = 0; i < options.shards; ++i) {
       manta::control::EmbeddedOptions embedded;
       embedded.folder = Cat(options.folder, "/shard-", i);
+      if (options.memory_mb > 0) {
+        embedded.memory_bytes = (options.memory_mb << 20) / options.shards;
+        embedded.checkpoint_bytes = embedded.memory_bytes / 8;
+        embedded.segment_bytes = embedded.checkpoint_bytes;
+      }
       auto shard = manta::control::EmbeddedStorage::Open(loop, embedded);
       if (!shard.ok()) return shard.status();
       shards.push_back(std::move(*shard));
@@ -356,6 +362,9 @@ int main(int argc, char** argv) {
                                 "keep the tables here, in a log and SQLite (default ~/.manta/control)");
   auto* shards =
       app.add_option("--shards", options.shards, "how many, fixed at the first start")->check(CLI::Range(1, 256));
+  app.add_option("--memory", options.memory_mb,
+                 "MB that the tables in --folder may hold in memory; what is more waits for the disk (default 128)")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--redis", options.redis,
                  "keep them in Redis 7 instead: unix:/path or host:port; repeat for more shards, always in this order")
       ->excludes(shards);

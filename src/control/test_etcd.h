@@ -70,8 +70,7 @@ class EtcdServer {
   }
   void Signal(int signal) const { kill(pid_, signal); }
   [[nodiscard]] const std::string& address() const { return address_; }
-
- private:
+  // "127.0.0.1:" and a port that was free a moment ago.
   static std::string FreePort() {
     const base::Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in name{};
@@ -82,6 +81,8 @@ class EtcdServer {
     getsockname(probe.get(), reinterpret_cast<sockaddr*>(&name), &size);
     return "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
   }
+
+ private:
   pid_t pid_ = -1;
   std::string address_;
   std::string peers_;
