@@ -71,8 +71,8 @@ class Reader {
     if (Take('}')) return true;
     do {
       Space();
-      auto& [name, value] = out->fields.emplace_back();
-      if (!String(&name) || !Take(':') || !Value(depth + 1, &value)) return false;
+      if (!String(&out->names.emplace_back()) || !Take(':') || !Value(depth + 1, &out->items.emplace_back()))
+        return false;
     } while (Take(','));
     return Take('}');
   }
@@ -135,10 +135,8 @@ Result<Json> Json::Parse(std::string_view text) {
 }
 
 const Json& Json::operator[](std::string_view name) const {
-  for (const auto& [one, value] : fields) {
-    if (one == name) return value;
-  }
-  return kNull;
+  const auto it = std::find(names.begin(), names.end(), name);
+  return it != names.end() ? items[static_cast<std::size_t>(it - names.begin())] : kNull;
 }
 
 const Json& Json::operator[](std::size_t index) const { return index < items.size() ? items[index] : kNull; }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "types/status.h"
@@ -20,9 +19,9 @@ struct Json {
 
   Kind kind = Kind::kNull;
   bool truth = false;
-  std::string text;  // of a string, or a number as it was written
-  std::vector<Json> items;
-  std::vector<std::pair<std::string, Json>> fields;
+  std::string text;                // of a string, or a number as it was written
+  std::vector<Json> items;         // of an array, or the values of an object's fields …
+  std::vector<std::string> names;  // … with these names
 
   // kCorrupt: it is none.
   static Result<Json> Parse(std::string_view text);
