@@ -112,9 +112,8 @@ class Reader {
   // \uXXXX. What we read is ASCII; the rest only has to be something.
   bool Escaped(std::string* out) {
     unsigned code = 0;
-    if (left_.size() < 4 || std::from_chars(left_.data(), left_.data() + 4, code, 16).ptr != left_.data() + 4) {
-      return false;
-    }
+    const std::string_view digits = left_.substr(0, 4);
+    if (digits.size() < 4 || std::from_chars(digits.begin(), digits.end(), code, 16).ptr != digits.end()) return false;
     left_.remove_prefix(4);
     out->push_back(code < 0x80 ? static_cast<char>(code) : '?');
     return true;

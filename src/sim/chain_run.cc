@@ -270,7 +270,7 @@ class ChainRun {
   // A question to the keeper, and what follows from its answer, unless one of the two gets lost. `then` gets when it
   // was asked, by the asker's clock.
   template <typename Ask, typename Then>
-  void AtKeeper(Front& front, Ask ask, Then then) {
+  void AtKeeper(Front& front, const Ask& ask, const Then& then) {
     const std::uint32_t keeper = KeeperProcess();
     if (cuts_.contains({front.process, keeper})) return;
     const std::int64_t asked_us = Now(front.process);
