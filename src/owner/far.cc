@@ -19,9 +19,13 @@ constexpr double kCallUs = 1;  // beside the call itself: to take it from the qu
 constexpr std::uint32_t kFewest = 2;
 constexpr std::uint32_t kFirst = 16;  // while nothing is known
 constexpr std::uint32_t kMost = 4096;
+constexpr std::uint64_t kTogether = 64;       // in one message, if so many are there
 constexpr std::size_t kMostBytes = 1U << 20;  // of a batch, and of what the socket has not taken
 constexpr int kMostBroken = 3;                // connections to an actor in a row
-constexpr std::int64_t kSilentUs = 5000;      // without an answer for so long, what it has not begun comes back
+// Who waits for so few calls at most reads the answers itself. With more under way, the thread's delay lets answers
+// gather, and one message for many calls costs less.
+constexpr std::uint32_t kSoon = 4;
+constexpr std::int64_t kSilentUs = 5000;  // without an answer for so long, what it has not begun comes back
 
 }  // namespace
 
@@ -47,10 +51,11 @@ Result<far::Thread*> Owner::FarThread() {
 
 far::Thread* Owner::BusyFarThread() {
   const Lock lock(mutex_);
+  std::uint32_t sent = 0;
   for (const Lane* lane : active_lanes_) {
-    if (lane->far != nullptr && lane->far->sent > 0) return far_thread_.get();
+    if (lane->far != nullptr) sent += lane->far->sent;
   }
-  return nullptr;
+  return sent > 0 && sent <= kSoon ? far_thread_.get() : nullptr;
 }
 
 Lane* Owner::FindFar(std::uint32_t index, std::uint64_t serial) {
@@ -178,9 +183,12 @@ void Owner::Feed(Lane& lane) {
   far.link->Send(wire::EncodeFrame(wire::kFarCalls, 0, std::as_bytes(std::span(calls)), 0));
 }
 
+// A call was submitted. Where others are under way already it waits for more to be sent with, until an answer comes or
+// somebody waits (BalanceFar).
 void Owner::FeedAll(ClassQueue& queue) {
   for (Lane* lane : queue.lanes) {
-    if (lane->far != nullptr) Feed(*lane);
+    if (lane->far == nullptr) continue;
+    if (lane->far->sent == 0 || queue.ring.backlog() >= kTogether) Feed(*lane);
   }
 }
 

@@ -157,7 +157,7 @@ class Owner {
   // The daemon's cluster's secrets, read when first needed; and the thread for connections to other nodes.
   Result<std::shared_ptr<wire::Secrets>> Secrets();
   Result<far::Thread*> FarThread();
-  // None: no worker on another node has anything of ours to do.
+  // None: no worker on another node has anything of ours to do, or so much that its answers had better gather.
   far::Thread* BusyFarThread();
 
   // ---- actors (actors.cc) ----
