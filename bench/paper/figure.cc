@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -126,6 +127,16 @@ std::string Number(double value) {
     for (std::size_t at = out.size(); at > 3 + (value < 0 ? 1U : 0U);) out.insert(at -= 3, ",");
   }
   return out;
+}
+
+int Main(int argc, char** argv, void (*measure)(int argc, char** argv)) {
+  try {
+    measure(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
 }
 
 }  // namespace paper

@@ -37,6 +37,9 @@ class Figure {
   bool quick_ = false;
 };
 
+// What every figure's main does: measures, and says what went wrong.
+int Main(int argc, char** argv, void (*measure)(int argc, char** argv));
+
 // Three digits: "1,230", "12.3", "0.0123".
 [[nodiscard]] std::string Number(double value);
 
