@@ -2,19 +2,16 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "control/test_server.h"
 
 namespace manta::control {
 
@@ -23,10 +20,8 @@ inline bool HasEtcd() {
   return has;
 }
 
-// Dies with us.
-class EtcdServer {
+class EtcdServer : public TestServer {
  public:
-  ~EtcdServer() { Kill(); }
   // Its data is in the folder; started again, it has the same ports and data.
   void Start(const std::string& folder) {
     if (address_.empty()) {
@@ -46,29 +41,8 @@ class EtcdServer {
                                    "http://" + peers_,
                                    "--initial-cluster",
                                    "default=http://" + peers_};
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const pid_t parent = getpid();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      const int null = open("/dev/null", O_RDWR);
-      dup2(null, 0);
-      dup2(null, 1);
-      dup2(null, 2);
-      execvp(argv[0], argv.data());
-      _exit(127);
-    }
+    Run(std::move(words));
   }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  void Signal(int signal) const { kill(pid_, signal); }
   [[nodiscard]] const std::string& address() const { return address_; }
   // "127.0.0.1:" and a port that was free a moment ago.
   static std::string FreePort() {
@@ -83,7 +57,6 @@ class EtcdServer {
   }
 
  private:
-  pid_t pid_ = -1;
   std::string address_;
   std::string peers_;
 };
