@@ -86,12 +86,12 @@ def init(
                 return _context()
             raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
-        amounts = {key: float(value) for key, value in (resources or {}).items()}
+        amounts = _amounts("resources", resources)
         if address in (None, "private") and not os.environ.get("MANTA_ADDRESS"):
             amounts.setdefault("memory", _memory_mebibytes())
         _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
                    int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
-                   labels or {}, {key: float(value) for key, value in (quota or {}).items()})
+                   labels or {}, _amounts("quota", quota))
         _core.next_session()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
@@ -112,6 +112,13 @@ _OTHERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "_redis_password": ((None,), "clusters are joined with a token: see `manta start`"),
     "_memory": ((None,), "use resources={'memory': ...}"),
 }
+
+
+def _amounts(option: str, given: dict[str, float] | None) -> dict[str, float]:
+    try:
+        return {key: float(value) for key, value in (given or {}).items()}
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidError(f"manta.init({option}={given!r}): give a dict of amounts, as {{'CPU': 4}}") from None
 
 
 def _check_others(others: dict[str, Any]) -> None:

@@ -126,3 +126,32 @@ assert manta.get(look.remote(), timeout=30) == (17, "yes")
     finally:
         daemon.terminate()
         daemon.wait(20)
+
+
+def test_a_program_keeps_to_its_quota(run_script):
+    done = run_script("""
+import manta
+manta.init(num_cpus=4, quota={"CPU": 1})
+two = manta.remote(num_cpus=2)(lambda: 1)
+try:
+    manta.get(two.remote(), timeout=50)
+except manta.exceptions.InfeasibleError as error:
+    print("refused:", error)
+one = manta.remote(lambda: manta.available_resources().get("CPU"))
+print("free while one runs:", manta.get(one.remote(), timeout=50))
+""")
+    assert "refused: " in done.stdout and "no more than CPU 1" in done.stdout
+    assert "free while one runs: 3" in done.stdout
+
+
+def test_amounts_that_are_none_are_refused_with_the_option(run_script):
+    done = run_script("""
+import manta
+for option in ({"quota": {"CPU": "many"}}, {"resources": {"gold": None}}, {"resources": 3}):
+    try:
+        manta.init(**option)
+    except manta.exceptions.InvalidError as error:
+        print(error)
+assert not manta.is_initialized()
+""")
+    assert done.stdout.count("give a dict of amounts") == 3 and "quota={'CPU': 'many'}" in done.stdout
