@@ -379,6 +379,7 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   settings.get_if_exists = get_if_exists != 0;
   settings.max_restarts = restarts;
   settings.max_call_retries = retries;
+  settings.replay = false;  // a restart makes the object anew
   settings.ordered = ordered != 0;
   std::vector<PyObject*> values;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positional); ++i) values.push_back(PyTuple_GET_ITEM(positional, i));

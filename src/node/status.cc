@@ -175,7 +175,7 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
         << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled
         << ", \"bytes_sent\": " << reply.bytes_sent << ", \"bytes_fetched\": " << reply.bytes_fetched
         << ", \"lease_requests\": " << reply.lease_requests << ", \"lease_questions\": " << reply.lease_questions
-        << "}";
+        << ", \"calls_replayed\": " << reply.calls_replayed << "}";
   }
   out << "\n]\n";
   return out.str();
