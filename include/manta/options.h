@@ -26,7 +26,10 @@ struct Config {
   // ("@manta-1000-4711") or of the head of a cluster that has a node on this machine ("10.0.0.7:6400").
   std::string address;
   std::string space = "default";  // namespace of actor names
-  bool show_output = true;        // print what workers print
+  // What this program's tasks, actors and placement groups may have at a time, on all nodes together: {"CPU", 4}. Of
+  // what is not named here, all there is; never more than `manta start --job-quota` grants.
+  std::map<std::string, double> quota;
+  bool show_output = true;  // print what workers print
 };
 
 // Set through Task(f).SetName(…) and so on.
@@ -35,8 +38,10 @@ struct TaskOptions {
   double cpus = 1;
   double gpus = 0;
   std::map<std::string, double> resources;
-  int retries = 3;                       // after the worker's death; exceptions only if asked:
-  std::uint64_t retry_match = 0;         // a function that looks at the exception; see RetryOn
+  int retries = 3;                // after the worker's death; exceptions only if asked:
+  std::uint64_t retry_match = 0;  // a function that looks at the exception; see RetryOn
+  // Of a call of an actor: instead of the actor's max_call_retries.
+  std::optional<std::int64_t> call_retries;
   std::chrono::microseconds timeout{0};  // of one run; 0: none
   int priority = 0;                      // higher goes first
   Placement placement;
@@ -58,6 +63,7 @@ struct ActorSettings {
   bool replay = true;                            // a restart repeats the calls since the last checkpoint
   std::uint64_t checkpoint_calls = 0;            // a checkpoint after so many calls; 0: when the engine sees fit
   std::chrono::microseconds checkpoint_time{0};  // … or so long after the last; 0: the same
+  std::string about;                             // a front end's own facts, for whoever finds the actor by its name
   Placement placement;
 };
 

@@ -56,7 +56,7 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
-// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels)
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels, quota)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -67,8 +67,10 @@ PyObject* Init(PyObject*, PyObject* args) {
   const char* space = nullptr;
   int show = 1;
   PyObject* labels = nullptr;
-  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
-                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels))
+  PyObject* quota = nullptr;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels, &PyDict_Type,
+                        &quota))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -84,6 +86,13 @@ PyObject* Init(PyObject*, PyObject* args) {
     const double amount = PyFloat_AsDouble(value);
     if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
     config.resources[name] = amount;
+  }
+  at = 0;
+  while (PyDict_Next(quota, &at, &key, &value) != 0) {
+    const char* name = PyUnicode_AsUTF8(key);
+    const double amount = PyFloat_AsDouble(value);
+    if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
+    config.quota[name] = amount;
   }
   at = 0;
   while (PyDict_Next(labels, &at, &key, &value) != 0) {
@@ -141,7 +150,7 @@ PyObject* KillActor(PyObject*, PyObject* args) {
   });
 }
 
-// context() -> (task name, task id, node, in a worker, [gpu])
+// context() -> (task name, task id, node, in a worker, [gpu], namespace)
 PyObject* GetContext(PyObject*, PyObject*) {
   return Guard([&]() -> PyObject* {
     const Context context = CurrentContext();
@@ -150,8 +159,8 @@ PyObject* GetContext(PyObject*, PyObject*) {
       const Obj number(PyLong_FromUnsignedLong(gpu));
       if (!number || PyList_Append(gpus.get(), number.get()) != 0) return nullptr;
     }
-    return Py_BuildValue("sssOO", context.task.c_str(), context.task_id.c_str(), context.node.c_str(),
-                         context.in_worker ? Py_True : Py_False, gpus.get());
+    return Py_BuildValue("sssOOs", context.task.c_str(), context.task_id.c_str(), context.node.c_str(),
+                         context.in_worker ? Py_True : Py_False, gpus.get(), internal::Space().c_str());
   });
 }
 
@@ -180,6 +189,14 @@ PyObject* GetAvailableResources(PyObject*, PyObject*) {
 }
 
 PyObject* OwnActor(PyObject*, PyObject*) { return PyUnicode_FromString(internal::OwnActor().c_str()); }
+
+// own_handle() -> ActorRef or None
+PyObject* OwnHandle(PyObject*, PyObject*) {
+  return Guard([&]() -> PyObject* {
+    internal::ActorEntry* actor = internal::OwnActorHandle();
+    return actor == nullptr ? Py_NewRef(Py_None) : NewActor(actor);
+  });
+}
 
 PyObject* EndOwnActor(PyObject*, PyObject*) {
   return Guard([&] {
@@ -214,6 +231,7 @@ PyMethodDef functions[] = {
     {"find_actor", FindActor, METH_VARARGS, nullptr},
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
+    {"own_handle", OwnHandle, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
     {"available_resources", GetAvailableResources, METH_NOARGS, nullptr},

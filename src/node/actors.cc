@@ -272,7 +272,8 @@ void Actors::RequestLease(const Id& actor) {
   }
   const wire::ActorOptions& options = records_[actor].options;
   if (options.strategy.group.empty() || placer_ == nullptr) {
-    if (const Status status = leases_.AddActor(actor, options.need, options.strategy); !status.ok()) {
+    if (const Status status = leases_.AddActor(actor, records_[actor].job, options.need, options.strategy);
+        !status.ok()) {
       GiveUp(actor, ToFailure(status));  // checked before; but never wait for what does not come
     }
     return;
@@ -288,7 +289,9 @@ void Actors::RequestLease(const Id& actor) {
       status = Status(Code::kInfeasible, Cat(Describe(actor), " is to run ", ToString(it->second.options.strategy),
                                              ", which is on another node than its creator"));
     }
-    if (status.ok()) status = leases_.AddActor(actor, it->second.options.need, it->second.options.strategy);
+    if (status.ok()) {
+      status = leases_.AddActor(actor, it->second.job, it->second.options.need, it->second.options.strategy);
+    }
     if (!status.ok()) GiveUp(actor, ToFailure(status));
   });
 }
@@ -332,7 +335,7 @@ void Actors::TellGone(const Id& actor, const Record& record) {
 
 void Actors::WaitHere(const Id& actor) {
   const wire::ActorOptions& options = records_[actor].options;
-  const Status status = leases_.AddActor(actor, options.need, options.strategy);
+  const Status status = leases_.AddActor(actor, records_[actor].job, options.need, options.strategy);
   if (!status.ok()) GiveUp(actor, ToFailure(status));  // never wait for what does not come
 }
 
@@ -378,8 +381,8 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
     worker->actor = actor;
     worker->lease = record.lease;
     const wire::ActorStart start{
-        actor,        table_.Get(actor)->epoch,           record.job, record.options, record.spec,
-        record.owner, record.options.need.Get("GPU") > 0, record.gpus};
+        actor,        table_.Get(actor)->epoch,           record.job,  record.options, record.spec,
+        record.owner, record.options.need.Get("GPU") > 0, record.gpus, self_};
     if (const Status made = MakeJournal(record.options, &record.journal); !made.ok()) {
       std::fprintf(stderr, "mantad: %s will not outlive its process: %s\n", Describe(actor).c_str(),
                    made.message().c_str());

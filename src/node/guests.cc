@@ -116,8 +116,9 @@ void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
       message.job, [this, alive = alive_, actor = message.actor, epoch = message.epoch](const Status& here) {
         Guest* guest = *alive ? Find(actor, epoch) : nullptr;
         if (guest == nullptr) return;
+        const wire::ActorOptions& options = guest->order.options;
         const Status added =
-            here.ok() ? leases_.AddActor(actor, guest->order.options.need, guest->order.options.strategy) : here;
+            here.ok() ? leases_.AddActor(actor, guest->order.job.job, options.need, options.strategy) : here;
         if (added.ok()) return;
         const auto gone = guests_.extract(actor);
         Refuse(gone.mapped().home, gone.mapped().order, added.code() == Code::kNotFound, added);
@@ -153,8 +154,8 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   worker->actor = actor;
   worker->lease = guest->lease;
   const wire::ActorStart start{
-      actor,      epoch, order.job.job, order.options, order.spec, order.owner, order.options.need.Get("GPU") > 0,
-      guest->gpus};
+      actor,       epoch,      order.job.job, order.options, order.spec, order.owner, order.options.need.Get("GPU") > 0,
+      guest->gpus, guest->home};
   static_cast<void>(MakeJournal(order.options, &guest->journal));
   if (guest->journal.valid()) {
     worker->peer->connection->Send(start, 0, {guest->journal.get()});

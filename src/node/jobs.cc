@@ -51,9 +51,13 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   job.id = peer.job;
   job.driver = peer.process;
   job.space = hello.space;
+  job.program = hello.program;
+  job.quota = EffectiveQuota(hello.quota, MostForAJob());
+  quotas_.AddHome(peer.job, job.quota);
   if (cluster_ != nullptr) {
     job.facts.job = peer.job;
     job.facts.space = hello.space;
+    job.facts.quota = job.quota;
     job.facts.home = cluster_->self().number;
     job.facts.program = program.path;
     job.facts.program_hash = hello.program_hash;
@@ -65,6 +69,13 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
     programs_->AddJob(job.facts, program.executable.get());
   }
   pool_.AddJob(peer.job, std::move(program));
+}
+
+const Resources& Daemon::MostForAJob() const { return cluster_ == nullptr ? config_.job_quota : cluster_->job_quota(); }
+
+Resources Daemon::QuotaOfJob(const Id& id) const {
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? Resources() : it->second.quota;
 }
 
 bool Daemon::IsRunning(const Worker& worker) const {
@@ -171,6 +182,7 @@ void Daemon::JobGone(const Id& id) {
     job.goodbye = 0;
   } else {
     job.leaving_scheduled = true;
+    quotas_.Remove(id);
     pool_.RemoveJob(id);  // whose last lines still go to the driver
     if (programs_ != nullptr) programs_->RemoveJob(id);
     if (job.far && cluster_->Find(job.facts.home) != nullptr) {

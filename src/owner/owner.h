@@ -125,6 +125,13 @@ class Owner {
   // Of a ready entry. For values in the store, pins it and sets *keep. *again: it is lost, and being made again; wait
   // until it is done, and look again. Without `again` nothing is done about a loss.
   Result<internal::View> Look(Entry* entry, KeepAlive* keep, bool* again);
+  // Would Look have to bring it from another node's store? Of a ready entry.
+  [[nodiscard]] bool IsElsewhere(const Entry* entry);
+  // Those that are ready and elsewhere are asked for, all at once, and not waited for.
+  void FetchAhead(std::span<Entry* const> entries);
+  // Waits until a copy is in this node's store. False: it is not there in time. One that cannot be brought counts as
+  // there: whoever looks at it is told why.
+  bool FetchHere(const Entry* entry, std::int64_t timeout_us);
   // The last count of that use of the entry is gone; with the mutex held.
   void Dispose(Entry* entry, std::uint32_t generation);
 
@@ -251,6 +258,10 @@ class Owner {
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
   [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
+  // Which code a spec runs: the unit whose run time is averaged.
+  [[nodiscard]] std::uint64_t FunctionOf(std::uint64_t spec) const;
+  // A worker says how long one of these ran.
+  void Ran(Lane& lane, const Entry* entry, std::uint16_t run);
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
@@ -365,9 +376,10 @@ class Owner {
 
   std::map<std::tuple<Resources, std::int32_t, Strategy>, std::unique_ptr<ClassQueue>> queues_;
   std::map<std::pair<ClassQueue*, NodeNumber>, std::unique_ptr<ClassQueue>> located_;
-  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
-  ClassQueue* plain_ = nullptr;               // tasks with default options
-  std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
+  std::unordered_map<std::uint64_t, rules::Average> run_us_;  // of functions, by FunctionOf
+  std::vector<ClassQueue*> all_queues_;                       // of tasks and of actors
+  ClassQueue* plain_ = nullptr;                               // tasks with default options
+  std::vector<std::unique_ptr<Lane>> lanes_;                  // by index; [0] unused
   std::vector<Lane*> free_lanes_;
   std::vector<Lane*> active_lanes_;
   std::unordered_map<std::uint64_t, Lane*> lanes_by_request_;

@@ -12,7 +12,7 @@
 namespace manta::wire {
 
 enum class JournalKind : std::uint16_t {
-  kCopyWanted = 450,
+  kCopyWanted = 470,
   kCopyJournal,
   kFarJournal,
 };

@@ -122,6 +122,7 @@ struct Hello {
   std::uint64_t program_hash = 0;      // of its build id; workers are pooled by it
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
   std::string space = "default";       // a driver's namespace of actor names
+  Resources quota = {};                // a driver's wish for its job (rules/job_quota.h); empty: no more than all have
 };
 // N -> P. Descriptor: the node area.
 struct Welcome {
@@ -137,6 +138,7 @@ struct Welcome {
   std::string listen;   // where this node's workers wait for owners of other nodes: "127.0.0.1:0"
   bool tls = false;
   std::string space = "default";  // the job's namespace of actor names
+  Resources quota = {};           // what the job may have at a time, all over the cluster; of what is not named, all
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -288,6 +290,7 @@ struct ActorOptions {
   std::uint32_t concurrency = 1;
   bool ordered = true;
   std::string class_name;
+  std::string about;  // what a front end wants whoever finds the actor to know; nobody else reads it
   // A restart repeats the calls since the last checkpoint, which is due after so many calls or so long; 0: see
   // rules/actor_replay.h. Without replay it comes back from its checkpoint, if it makes any.
   bool replay = false;
@@ -322,6 +325,7 @@ struct ActorStart {
   ProcessId owner = kNoProcess;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  NodeNumber home = 0;
 };
 // W -> N
 struct ActorReady {
@@ -679,8 +683,15 @@ struct StatusReply {
   std::uint64_t bytes_sent = 0;       // of objects, to other stores
   std::uint64_t bytes_fetched = 0;    // from there
   std::uint64_t lease_requests = 0;   // by owners here …
-  std::uint64_t lease_questions = 0;  // … and how often the head was asked about one
-  std::uint64_t calls_replayed = 0;   // of actors that came back here
+  std::uint64_t lease_questions = 0;  // … and how often the head (or a scheduler) was asked about one
+  struct Job {                        // whose driver is here
+    Id job;
+    std::string program;
+    Resources quota;   // empty: none
+    Resources in_use;  // of it, on all nodes
+  };
+  std::vector<Job> jobs;
+  std::uint64_t calls_replayed = 0;  // of actors that came back here
 };
 
 }  // namespace manta::wire

@@ -40,6 +40,8 @@ struct Served {
   ProcessId stored_for = kNoProcess;  // who owns what is stored for it, as this node knows it
   bool reruns = true;                 // its calls may be made again: an actor keeps the answers
   shm::WakePace woke;                 // of the owner
+  // Calls until the next one is timed. Not each: the clock costs as much as a short call. Atomic as the one below.
+  std::atomic<std::uint32_t> untimed{0};
   // The last answer woke the owner on this core: let it run. Atomic, because the main thread looks while an actor's
   // other threads answer; a hint that orders nothing.
   std::atomic<bool> woke_here{false};
@@ -48,6 +50,8 @@ struct Served {
 // The actor of this worker.
 struct ActorSelf {
   Id id;
+  wire::ActorOptions options;
+  NodeNumber home = 0;
   void* self = nullptr;
   void (*destroy)(void*) = nullptr;
   void (*save)(void*, std::vector<std::byte>*) = nullptr;
@@ -106,6 +110,8 @@ class Execution final : public internal::Invocation {
   std::unique_ptr<Failure> Record(const std::byte* spec, bool* retryable);
   void FinishReturn(bool last);
   void ReplyContained();
+  // For ReplyHeader::run; 0: this call is not timed.
+  [[nodiscard]] std::uint16_t RunTime(std::uint8_t flags);
   void Send(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload);
   void ReplyFailure(const Failure& failure, bool retryable);
 
@@ -120,6 +126,7 @@ class Execution final : public internal::Invocation {
   bool repeating_ = false;  // a call of the journal: nobody is answered
   bool recorded_ = false;   // in the journal
   bool deferred_ = false;
+  std::int64_t began_ns_ = 0;  // 0: nobody wants to know
 
   // The return value being written.
   bool open_ = false;
