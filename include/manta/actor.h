@@ -189,6 +189,8 @@ class MethodCaller {
     options_.call_retries = retries;
     return Changed();
   }
+  // The call does not change the actor, and is not repeated after a crash. Const methods are so by themselves.
+  MethodCaller& ReadOnly(bool yes = true) { return read_only_ = yes, *this; }
 
  private:
   MethodCaller& Changed() {
@@ -196,8 +198,6 @@ class MethodCaller {
     plan_ = nullptr;
     return *this;
   }
-  // The call does not change the actor, and is not repeated after a crash. Const methods are so by themselves.
-  MethodCaller& ReadOnly(bool yes = true) { return read_only_ = yes, *this; }
 
   internal::ActorEntry* actor_;
   internal::Site site_;
