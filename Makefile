@@ -5,10 +5,12 @@
 
 PRESET ?= dev
 JOBS ?= $(shell nproc)
+SOAK_SECONDS ?= $(or $(SECONDS),60)
+SEED ?= 1
 BUILD = cmake --build --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick bench paper check format asan tsan deb install install-deps clean
+.PHONY: help demo test quick soak bench paper check format asan tsan deb install install-deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,6 +34,12 @@ quick:  ## build and run the tests of the single rooms: under a minute once buil
 	$(BUILD) $(PRESET) -j $(JOBS) --target quick_tests
 	ctest --preset $(PRESET) -j $(JOBS) -L quick $(ARGS)
 
+soak:  ## release build, then as many simulated failures of a chain as fit into SOAK_SECONDS (60), from SEED (1) on
+	@scripts/install-deps build
+	cmake --preset release -Wno-dev
+	$(BUILD) release -j $(JOBS) --target manta-sim
+	build/release/bin/manta-sim soak --seconds $(SOAK_SECONDS) --seed $(SEED)
+
 bench:  ## release build, then every workload beside its baseline
 	@scripts/install-deps build bench
 	cmake --preset release -DMANTA_RIVALS=ON -Wno-dev
@@ -42,7 +50,7 @@ paper:  ## release build, then the paper's figures: tables and plots into build/
 	@scripts/install-deps build paper
 	cmake --preset release -Wno-dev
 	$(BUILD) release -j $(JOBS) --target paper_figures
-	@for figure in fig5 fig6 fig7 fig8a fig8b fig9 fig11a; do build/release/bin/paper/$$figure --out build/paper $(ARGS) || exit 1; done
+	@for figure in fig5 fig6 fig7 fig8a fig8b fig9 fig10a fig11a; do build/release/bin/paper/$$figure --out build/paper $(ARGS) || exit 1; done
 	@ls build/paper
 
 check:  ## format, layering, pure archives, header self-containment, documents, protocols, clang-tidy

@@ -4,14 +4,10 @@
 // values of 512. Again and again the head, the tail or the one between them is killed with SIGKILL, the longest time
 // between two answers is taken, and the member is started anew and filled. At the end every acknowledged key is read.
 // Beside it: the same client with a single embedded store, for what a write costs without a chain.
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,10 +20,12 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "control/chain_config.h"
+#include "server_process.h"
 #include "wire/control_client.h"
 
 namespace {
 
+using bench::ServerProcess;
 using manta::Result;
 using manta::base::Loop;
 using manta::base::NowMicros;
@@ -37,45 +35,6 @@ using manta::wire::Table;
   std::fprintf(stderr, "manta-bench-chain: %s\n", what.c_str());
   std::exit(1);
 }
-
-// A manta-control that ends with this object, and with this program.
-class Process {
- public:
-  Process() = default;
-  ~Process() { Kill(); }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  void Start(std::vector<std::string> words) {
-    int ready[2];
-    if (pipe2(ready, O_CLOEXEC) != 0) Fail("no pipe");
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    words.insert(words.begin(), self + "/manta-control");
-    words.insert(words.end(), {"--ready-fd", "9"});
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      dup2(ready[1], 9);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(ready[1]);
-    char byte = 0;
-    if (read(ready[0], &byte, 1) != 1) Fail(words[0] + " did not start: build the target manta-control");
-    close(ready[0]);
-  }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-};
 
 class Writer {
  public:
@@ -149,8 +108,8 @@ int main(int argc, char** argv) {
   const std::string name = "@manta-bench-chain-" + std::to_string(getpid()) + "-";
 
   {
-    Process alone;
-    alone.Start({"--folder", folder + "/alone", "--address", name + "alone"});
+    ServerProcess alone;
+    alone.StartControl({"--folder", folder + "/alone", "--address", name + "alone"});
     Writer writer(loop, name + "alone");
     RunUntil(loop, "the first write", [&] { return !writer.keys().empty(); });
     const std::int64_t start = NowMicros();
@@ -160,18 +119,18 @@ int main(int argc, char** argv) {
     RunUntil(loop, "the last write", [&] { return writer.idle(); });
   }
 
-  Process members[3];
-  Process front;
+  ServerProcess members[3];
+  ServerProcess front;
   std::string addresses;
   const auto start_member = [&](std::size_t i) {
     const std::string number = std::to_string(i + 1);
-    members[i].Start({"--member", "--folder", folder + "/member-" + number, "--address", name + number});
+    members[i].StartControl({"--member", "--folder", folder + "/member-" + number, "--address", name + number});
   };
   for (std::size_t i = 0; i < 3; ++i) {
     start_member(i);
     addresses += (i == 0 ? "" : ",") + name + std::to_string(i + 1);
   }
-  front.Start({"--chain", addresses, "--folder", folder + "/front", "--address", name + "front"});
+  front.StartControl({"--chain", addresses, "--folder", folder + "/front", "--address", name + "front"});
   const auto config = [&] {
     const Result<manta::control::SavedChain> saved = manta::control::LoadChain(folder + "/front/chain-0/chain");
     if (!saved.ok()) Fail(saved.status().message());
@@ -223,7 +182,7 @@ int main(int argc, char** argv) {
       std::count_if(writer.keys().begin(), writer.keys().end(), [&](const std::string& key) { return !found[key]; });
   std::printf("\n%zu keys acknowledged, %ld of them missing\n", writer.keys().size(), static_cast<long>(missing));
   front.Kill();
-  for (Process& member : members) member.Kill();
+  for (ServerProcess& member : members) member.Kill();
   std::filesystem::remove_all(folder);
   return missing == 0 ? 0 : 1;
 }

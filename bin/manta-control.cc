@@ -1,7 +1,8 @@
 // manta-control, the head of a cluster: tables that every other process comes back from, who is a member, and where
 // tasks go that find no room on their own node.
 //
-// With --chain its tables are in chains of members, each a process of this program with --member (doc/replication.md).
+// With --chain its tables are in chains of members, each a process of this program with --member (doc/replication.md);
+// with --etcd it waits while another one is the front of these, and takes over when that one is gone.
 //
 // With --listen it serves the cluster at a TCP port, behind the token (and TLS, if it is not loopback); otherwise it is
 // a store for processes of this user on this machine only (an abstract Unix socket, peers checked by the kernel).
@@ -27,6 +28,7 @@
 #include "control/chain_host.h"
 #include "control/chained_storage.h"
 #include "control/embedded_storage.h"
+#include "control/etcd_keeper.h"
 #include "control/head.h"
 #include "control/redis_storage.h"
 #include "control/scheduler.h"
@@ -53,6 +55,7 @@ struct Options {
   bool tls = false;
   std::string folder;
   std::size_t shards = 1;
+  std::uint64_t memory_mb = 0;  // 0: EmbeddedOptions' own
   std::vector<std::string> redis;
   std::string redis_password_file;
   std::string redis_prefix = "manta:";
@@ -60,6 +63,9 @@ struct Options {
   bool member = false;
   std::vector<std::string> chains;  // addresses with commas between
   double chain_patience = 10;       // seconds
+  std::vector<std::string> etcd;    // servers
+  std::string etcd_prefix = "manta";
+  int etcd_term = 4;  // seconds
   bool scheduler = false;
   std::string join;
   std::vector<std::string> job_quota;
@@ -98,8 +104,14 @@ Status MakeFolder(const std::string& folder) {
                                                       : "; name one with --folder that this user may make"));
 }
 
+// What ends the process: a signal, or that it is not the front of its chains any more.
+struct Ending {
+  bool stopping = false;
+  Status lost;
+};
+
 Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::base::Loop& loop,
-                                                                         const Options& options) {
+                                                                         const Options& options, Ending& ending) {
   std::vector<std::unique_ptr<manta::control::Storage>> shards;
   if (options.redis.empty()) {
     // The folder of the shards is made here; each shard's own by the storage.
@@ -114,6 +126,19 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
         if (!secrets.ok()) return secrets.status();
         chained.secrets = std::move(*secrets);
       }
+      chained.on_stop = [&ending](const Status& why) { ending.lost = why; };
+      if (!options.etcd.empty()) {
+        manta::control::EtcdOptions etcd;
+        etcd.servers = options.etcd;
+        etcd.prefix = Cat(options.etcd_prefix, "/chain-", i);
+        etcd.name = options.listen.empty() ? options.address : options.listen;
+        etcd.term_us = options.etcd_term * 1'000'000LL;
+        etcd.give_up = [&ending] { return ending.stopping; };
+        etcd.note = [](const std::string& text) { std::fprintf(stderr, "manta-control: %s\n", text.c_str()); };
+        auto keeper = manta::control::EtcdKeeper::Create(loop, std::move(etcd));
+        if (!keeper.ok()) return keeper.status();
+        chained.keeper = std::move(*keeper);
+      }
       auto shard = manta::control::ChainedStorage::Open(loop, std::move(chained));
       if (!shard.ok()) return shard.status();
       shards.push_back(std::move(*shard));
@@ -122,6 +147,11 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
     for (std::size_t i = 0; i < options.shards; ++i) {
       manta::control::EmbeddedOptions embedded;
       embedded.folder = Cat(options.folder, "/shard-", i);
+      if (options.memory_mb > 0) {
+        embedded.memory_bytes = (options.memory_mb << 20) / options.shards;
+        embedded.checkpoint_bytes = embedded.memory_bytes / 8;
+        embedded.segment_bytes = embedded.checkpoint_bytes;
+      }
       auto shard = manta::control::EmbeddedStorage::Open(loop, embedded);
       if (!shard.ok()) return shard.status();
       shards.push_back(std::move(*shard));
@@ -301,7 +331,8 @@ int Run(const Options& options) {
 
   auto loop = manta::base::Loop::Create();
   if (!loop.ok()) return Complain(loop.status());
-  bool stopping = false;
+  Ending ending;
+  bool& stopping = ending.stopping;
   Status status = (*loop)->Watch(signals.get(), EPOLLIN, [&](std::uint32_t) {
     signalfd_siginfo info{};
     while (read(signals.get(), &info, sizeof info) == sizeof info) stopping = true;
@@ -325,13 +356,15 @@ int Run(const Options& options) {
     if (!made.ok()) return Complain(made.status());
     listener = std::move(*made);
   }
-  auto shards = OpenShards(**loop, options);
+  auto shards = OpenShards(**loop, options, ending);
+  if (stopping) return 0;
   if (!shards.ok()) return Complain(shards.status());
   manta::control::Tables tables(**loop, std::move(*shards));
   std::optional<Status> opened;
   tables.Open([&](const Status& result) { opened = result; });
-  while (!opened && !stopping) (*loop)->RunOnce(-1);
+  while (!opened && !stopping && ending.lost.ok()) (*loop)->RunOnce(-1);
   if (stopping) return 0;
+  if (!ending.lost.ok()) return Complain(ending.lost);
   if (!opened->ok()) return Complain(*opened);
 
   manta::control::Server server(**loop, tables);
@@ -361,7 +394,8 @@ int Run(const Options& options) {
     address = listener->address();
   }
   SayReady(options, address);
-  while (!stopping) (*loop)->RunOnce(-1);
+  while (!stopping && ending.lost.ok()) (*loop)->RunOnce(-1);
+  if (!ending.lost.ok()) return Complain(ending.lost);
   // The last words to nodes and tools.
   const std::int64_t until = manta::base::NowMicros() + kLastWordsUs;
   while (!head.AllSent() && manta::base::NowMicros() < until) (*loop)->RunOnce(1000);
@@ -383,6 +417,9 @@ int main(int argc, char** argv) {
                                 "keep the tables here, in a log and SQLite (default ~/.manta/control)");
   auto* shards =
       app.add_option("--shards", options.shards, "how many, fixed at the first start")->check(CLI::Range(1, 256));
+  app.add_option("--memory", options.memory_mb,
+                 "MB that the tables in --folder may hold in memory; what is more waits for the disk (default 128)")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--redis", options.redis,
                  "keep them in Redis 7 instead: unix:/path or host:port; repeat for more shards, always in this order")
       ->excludes(shards);
@@ -401,6 +438,15 @@ int main(int argc, char** argv) {
       ->excludes("--redis");
   app.add_option("--chain-patience", options.chain_patience, "seconds without an answer, until a request fails")
       ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  app.add_option("--etcd", options.etcd,
+                 "keep the configuration of the chains there, host:port, instead of in --folder: if this process is "
+                 "lost, another one that was started the same way takes over; repeat for more servers")
+      ->needs("--chain");
+  app.add_option("--etcd-prefix", options.etcd_prefix, "of all keys there: one for each cluster")
+      ->capture_default_str();
+  app.add_option("--etcd-term", options.etcd_term, "seconds without a sign of life, until another takes over")
+      ->check(CLI::Range(2, 600))
       ->capture_default_str();
   auto* scheduler = app.add_flag("--scheduler", options.scheduler,
                                  "be a further global scheduler of the cluster whose head --join names; keeps nothing")

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "sim/scenarios.h"
+#include "sim/soak.h"
 
 namespace {
 
@@ -97,6 +99,25 @@ bool WriteJson(const std::string& path, const std::string& scenario, std::uint64
   return std::fclose(file) == 0;
 }
 
+// Seeds of a replicated shard under faults, for so long; 1 if one fails.
+int RunSoak(double seconds, std::uint64_t first) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const std::clock_t processor = std::clock();
+  const manta::sim::SoakFigures soak = manta::sim::Soak(
+      first, {}, [&] { return std::chrono::duration<double>(Clock::now() - begin).count() < seconds; });
+  const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double took = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
+  std::printf("seeds %" PRIu64 " to %" PRIu64 ": %s\n", first, first + soak.seeds - 1, soak.all.Describe().c_str());
+  std::printf("%.0f seeds/s; %.0f times real time (%.0f by the wall's clock)\n", static_cast<double>(soak.seeds) / wall,
+              soak.all.seconds / took, soak.all.seconds / wall);
+  if (!soak.failed) return 0;
+  std::printf("seed %" PRIu64 " FAILED and %s; again: manta-sim soak --seconds 0 --seed %" PRIu64 "\n", *soak.failed,
+              soak.replays ? "replays identically" : "DOES NOT REPLAY", *soak.failed);
+  for (const std::string& what : soak.all.violations) std::printf("  %s\n", what.c_str());
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -110,6 +131,9 @@ int main(int argc, char** argv) {
     about += std::string("\n  ") + one.name + ": " + one.about;
     names.emplace_back(one.name);
   }
+  about += "\n  soak: a chain of the control store under faults, seed after seed, for --seconds";
+  names.emplace_back("soak");
+  double seconds = 10;
   app.add_option("scenario", name, about)->required()->check(CLI::IsMember(names));
   app.add_option("--nodes", settings.nodes, "nodes (default: the scenario's)")->check(CLI::Range(1U, 1'000'000U));
   app.add_option("--cores", settings.cores, "cores of a node")->check(CLI::Range(1U, 4'096U));
@@ -126,8 +150,10 @@ int main(int argc, char** argv) {
   app.add_option("--replicas", settings.replicas, "of the global scheduler");
   app.add_option("--shards", settings.shards, "of the control store (default: as many as needed)");
   app.add_option("--sample", settings.sample, "nodes that the global scheduler looks at");
+  app.add_option("--seconds", seconds, "of `soak`; at least one seed is run")->capture_default_str();
   app.add_option("--json", json, "also write the tables to this file");
   CLI11_PARSE(app, argc, argv);
+  if (name == "soak") return RunSoak(seconds, settings.seed);
   // The processor's time, not the wall's: the machine may be shared, and this program has one thread.
   settings.seconds = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
 

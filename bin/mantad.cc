@@ -61,11 +61,11 @@ void SetDefaults(Options& options) {
 std::string AddAmounts(const std::string& option, const std::vector<std::string>& entries, manta::Resources* out) {
   for (const std::string& entry : entries) {
     const std::size_t equals = entry.find('=');
-    if (equals == 0 || equals == std::string::npos) return option + " " + entry + ": give NAME=AMOUNT";
+    if (equals == 0 || equals == std::string::npos) return manta::Cat(option, " ", entry, ": give NAME=AMOUNT");
     char* end = nullptr;
     const double amount = std::strtod(entry.c_str() + equals + 1, &end);
     if (*end != '\0' || end == entry.c_str() + equals + 1 || !(amount >= 0) || amount > 1e12) {
-      return option + " " + entry + ": the amount must be a number, zero or more";
+      return manta::Cat(option, " ", entry, ": the amount must be a number, zero or more");
     }
     out->Set(entry.substr(0, equals), Units(amount));
   }

@@ -49,19 +49,16 @@ Status WriteSmallFile(const std::string& path, const std::string& bytes) {
   return SyncFolder(path.substr(0, path.rfind('/')));
 }
 
-Result<SavedChain> LoadChain(const std::string& path) {
-  const Result<std::string> bytes = ReadSmallFile(path);
-  if (!bytes.ok()) return bytes.status();
-  const auto damaged = [&path] {
-    return Status(Code::kCorrupt, Cat(path,
+Result<SavedChain> DecodeChain(const std::string& bytes, const std::string& where) {
+  const auto damaged = [&where] {
+    return Status(Code::kCorrupt, Cat(where,
                                       " is damaged: restore it from a copy; without it nobody knows which "
                                       "members have everything"));
   };
-  if (bytes.value().size() < sizeof(std::uint64_t)) return damaged();
-  const std::string body = bytes.value().substr(sizeof(std::uint64_t));
+  if (bytes.size() < sizeof(std::uint64_t)) return damaged();
+  const std::string body = bytes.substr(sizeof(std::uint64_t));
   const std::uint64_t checksum = Checksum(std::as_bytes(std::span(body)), kSeed);
-  if (bytes.value().substr(0, sizeof checksum) !=
-      std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum)) {
+  if (bytes.substr(0, sizeof checksum) != std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum)) {
     return damaged();
   }
   Result<SavedChain> chain = FromBytes<SavedChain>(body);
@@ -69,10 +66,18 @@ Result<SavedChain> LoadChain(const std::string& path) {
   return chain;
 }
 
-Status SaveChain(const std::string& path, const SavedChain& chain) {
+std::string EncodeChain(const SavedChain& chain) {
   const std::string body = ToBytes(chain);
   const std::uint64_t checksum = Checksum(std::as_bytes(std::span(body)), kSeed);
-  return WriteSmallFile(path, std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum) + body);
+  return std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum) + body;
 }
+
+Result<SavedChain> LoadChain(const std::string& path) {
+  const Result<std::string> bytes = ReadSmallFile(path);
+  if (!bytes.ok()) return bytes.status();
+  return DecodeChain(bytes.value(), path);
+}
+
+Status SaveChain(const std::string& path, const SavedChain& chain) { return WriteSmallFile(path, EncodeChain(chain)); }
 
 }  // namespace manta::control

@@ -25,7 +25,7 @@ rules::ChainTimes RealChainTimes() {
   times.renew_us = 10'000;
   times.lease_us = 40'000;
   times.drift_us = 4'000;
-  times.silent_us = 2'000'000;
+  times.silent_us = 1'000'000;
   times.resend_us = 200'000;
   times.stall_us = 2'000'000;
   times.away_us = 1'000'000;

@@ -1,21 +1,19 @@
 #include "control/chained_storage.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <utility>
 
 #include "base/clock.h"
-#include "control/log_writer.h"
 
 namespace manta::control {
 
-ChainedStorage::ChainedStorage(base::Loop& loop, ChainedOptions options) : loop_(loop), options_(std::move(options)) {}
+ChainedStorage::ChainedStorage(base::Loop& loop, ChainedOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      keeper_(options_.keeper ? options_.keeper : std::make_shared<DiskKeeper>(options_.folder)) {}
 
 ChainedStorage::~ChainedStorage() {
   *alive_ = false;
@@ -31,42 +29,39 @@ Result<std::unique_ptr<ChainedStorage>> ChainedStorage::Open(base::Loop& loop, C
 }
 
 Status ChainedStorage::Prepare() {
-  if (mkdir(options_.folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return DiskError(Cat("cannot make folder ", options_.folder), errno);
-  }
-  const std::string lock = options_.folder + "/lock";
-  lock_.Reset(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock_.valid()) return DiskError(Cat("cannot open ", lock), errno);
-  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Status(Code::kInvalid, Cat("the chain whose configuration is in ", options_.folder,
-                                      " has a front already; stop that one first"));
-  }
-  Result<SavedChain> loaded = LoadChain(Path());
-  if (loaded.ok()) {
-    saved_ = std::move(*loaded);
-    const bool same = saved_.addresses.size() <= options_.addresses.size() &&
-                      std::equal(saved_.addresses.begin(), saved_.addresses.end(), options_.addresses.begin());
-    if (!same) {
-      return Status(Code::kInvalid,
-                    Cat("the chain in ", options_.folder, " has other members: give its ", saved_.addresses.size(),
-                        " addresses in the same order, and new ones after them"));
+  const auto opening = [this](std::optional<SavedChain> last) -> Result<SavedChain> {
+    SavedChain next;
+    if (last) {
+      next = std::move(*last);
+      const bool same = next.addresses.size() <= options_.addresses.size() &&
+                        std::equal(next.addresses.begin(), next.addresses.end(), options_.addresses.begin());
+      if (!same) {
+        return Status(Code::kInvalid,
+                      Cat("the chain in ", keeper_->Where(), " has other members: give its ", next.addresses.size(),
+                          " addresses in the same order, and new ones after them"));
+      }
+    } else {
+      if (getrandom(&next.chain, sizeof next.chain, 0) != sizeof next.chain) {
+        return Status(Code::kIo, "no random numbers to name the chain with");
+      }
+      next.config.epoch = rules::kCopiedEpoch;
+      next.config.members = {1};
     }
-  } else if (loaded.status().code() == Code::kNotFound) {
-    if (getrandom(&saved_.chain, sizeof saved_.chain, 0) != sizeof saved_.chain) {
-      return Status(Code::kIo, "no random numbers to name the chain with");
-    }
-    saved_.config.epoch = rules::kCopiedEpoch;
-    saved_.config.members = {1};
-  } else {
-    return loaded.status();
-  }
-  saved_.addresses = options_.addresses;
-  ++saved_.openings;
-  if (Status status = SaveChain(Path(), saved_); !status.ok()) return status;
+    next.addresses = options_.addresses;
+    ++next.openings;
+    return next;
+  };
+  Result<SavedChain> taken = keeper_->Take(opening);
+  if (!taken.ok()) return taken.status();
+  saved_ = std::move(*taken);
+  keeper_->OnLost([this, alive = alive_](const Status& why) {
+    if (*alive) Stop(why);
+  });
   front_ = DeriveId(saved_.chain, 1, saved_.openings);
   const std::int64_t now_us = base::NowMicros();
   master_ = std::make_unique<rules::ChainMaster>(now_us, saved_.config, options_.times);
   client_ = std::make_unique<rules::ChainClient>(front_, options_.times);
+  master_->Hold(keeper_->UntilMicros());
   rules::ChainClientActions actions;
   client_->Receive(now_us, rules::ChainConfigure{saved_.config, 0}, &actions);
   return {};
@@ -126,12 +121,13 @@ void ChainedStorage::OnMessage(rules::MemberId member, const rules::ChainMessage
     if (renew->member != member) return;
     incarnations_[member] = renew->incarnation;
     rules::ChainMasterActions actions;
+    master_->Hold(keeper_->UntilMicros());
     master_->Receive(now_us, message, &actions);
     Perform(std::move(actions));
     if (master_->outdated()) {
       Stop(Status(Code::kLost,
-                  Cat("member ", member, " of the chain follows epoch ", renew->epoch, ", but ", Path(), " knows only ",
-                      master_->config().epoch, ": it is an old copy; put back the last one")));
+                  Cat("member ", member, " of the chain follows epoch ", renew->epoch, ", but ", keeper_->Where(),
+                      " knows only ", master_->config().epoch, ": it is an old copy; put back the last one")));
     }
     return;
   }
@@ -162,6 +158,7 @@ void ChainedStorage::OnDown(rules::MemberId member) {
 void ChainedStorage::Tick() {
   const std::int64_t now_us = base::NowMicros();
   rules::ChainMasterActions master;
+  master_->Hold(keeper_->UntilMicros());
   master_->Tick(now_us, &master);
   Perform(std::move(master));
   rules::ChainClientActions client;
@@ -191,12 +188,16 @@ void ChainedStorage::Perform(rules::ChainMasterActions actions) {
       Perform(std::move(more));
       if (on_config_) on_config_();
     } else if (auto* save = std::get_if<rules::ChainSave>(&action)) {
-      // A small file, and rare: the loop waits for the disk.
-      saved_.config = save->config;
-      if (Status status = SaveChain(Path(), saved_); !status.ok()) return Stop(status);
-      rules::ChainMasterActions more;
-      master_->Saved(base::NowMicros(), save->config.epoch, &more);
-      Perform(std::move(more));
+      SavedChain next = saved_;
+      next.config = save->config;
+      keeper_->Save(next, [this, config = save->config, alive = alive_](const Status& status) {
+        if (!*alive || !stopped_.ok()) return;
+        if (!status.ok()) return Stop(status);
+        saved_.config = config;
+        rules::ChainMasterActions more;
+        master_->Saved(base::NowMicros(), config.epoch, &more);
+        Perform(std::move(more));
+      });
     }
   }
 }
@@ -244,6 +245,7 @@ void ChainedStorage::Stop(const Status& why) {
   loop_.After(0, [this, alive = alive_] {
     if (!*alive) return;
     links_.clear();
+    if (options_.on_stop) return options_.on_stop(stopped_);  // what was asked goes to the other front, unanswered here
     std::map<std::uint64_t, Asked> asked = std::exchange(asked_, {});
     for (auto& [number, one] : asked) {
       if (one.on_applied) one.on_applied(stopped_);
@@ -251,6 +253,10 @@ void ChainedStorage::Stop(const Status& why) {
       if (!*alive) return;
     }
   });
+}
+
+void ChainedStorage::Refuse(const std::function<void()>& say) const {
+  if (!options_.on_stop) say();
 }
 
 std::string ChainedStorage::Describe() const {
@@ -267,7 +273,7 @@ std::string ChainedStorage::Describe() const {
 // ---- storage ----
 
 void ChainedStorage::Apply(Batch batch, OnApplied done) {
-  if (!stopped_.ok()) return done(stopped_);
+  if (!stopped_.ok()) return Refuse([&] { done(stopped_); });
   if (batch.sequence != 0) return done(Status(Code::kInvalid, "the head of a chain gives the sequence of a batch"));
   const std::int64_t now_us = base::NowMicros();
   rules::ChainClientActions actions;
@@ -284,7 +290,7 @@ void ChainedStorage::Apply(Batch batch, OnApplied done) {
 }
 
 void ChainedStorage::Ask(const ChainRequest& request, std::function<void(Result<ChainAnswer>)> done) {
-  if (!stopped_.ok()) return done(stopped_);
+  if (!stopped_.ok()) return Refuse([&] { done(stopped_); });
   const std::int64_t now_us = base::NowMicros();
   rules::ChainClientActions actions;
   const std::uint64_t number = client_->Read(now_us, ToBytes(request), &actions);

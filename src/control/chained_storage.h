@@ -2,8 +2,8 @@
 // a write is done when all of them have it, and the loss of all but one loses nothing.
 //
 // It is the front: it dials the members, is the chain's master (rules::ChainMaster) and its one client
-// (rules::ChainClient). The configuration is a file in `folder`, on this machine's disk: whoever has it decides, so the
-// folder is locked, and its loss is not survived (doc/replication.md).
+// (rules::ChainClient). The configuration is with a ChainKeeper: a file in `folder`, on this machine's disk, unless
+// told otherwise. What each survives: doc/replication.md.
 //
 // What has no answer for `patience` fails with kUnavailable; such a write may still take effect, and Applied tells as
 // soon as it is known.
@@ -20,10 +20,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/loop.h"
 #include "control/chain_config.h"
 #include "control/chain_host.h"
+#include "control/chain_keeper.h"
 #include "control/chain_link.h"
 #include "control/memory_table.h"
 #include "control/storage.h"
@@ -33,17 +33,22 @@
 namespace manta::control {
 
 struct ChainedOptions {
-  std::string folder;                  // for the configuration
-  std::vector<std::string> addresses;  // of the members, always in this order; more may be added at the end
+  std::string folder;                   // for the configuration, without a keeper
+  std::shared_ptr<ChainKeeper> keeper;  // of the configuration; null: the folder
+  std::vector<std::string> addresses;   // of the members, always in this order; more may be added at the end
   std::shared_ptr<wire::Secrets> secrets;
   std::int64_t patience_us = 10'000'000;
   rules::ChainTimes times = RealChainTimes();
+  // Another front has come, or the configuration cannot be saved; end the process, which is how clients find the other.
+  // Nothing is answered from then on. Null: everything fails with the reason.
+  std::function<void(const Status& why)> on_stop;
 };
 
 class ChainedStorage : public Storage {
  public:
-  // Blocks until the chain answers, for `patience` at most. kInvalid: another process has the folder, or its
-  // configuration is of other members. kLost: members follow a later configuration than the one in the folder.
+  // Blocks until this process is the front (ChainKeeper::Take), and then until the chain answers, for `patience` at
+  // most. kInvalid: another process is, or the configuration is of other members. kLost: members follow a later
+  // configuration than the one that was kept.
   static Result<std::unique_ptr<ChainedStorage>> Open(base::Loop& loop, ChainedOptions options);
   ~ChainedStorage() override;
 
@@ -88,11 +93,11 @@ class ChainedStorage : public Storage {
   void Ask(const ChainRequest& request, std::function<void(Result<ChainAnswer>)> done);
   void Remember(const Id& client, std::uint64_t client_sequence, std::uint64_t position);
   void Stop(const Status& why);
-  [[nodiscard]] std::string Path() const { return options_.folder + "/chain"; }
+  void Refuse(const std::function<void()>& say) const;
 
   base::Loop& loop_;
   const ChainedOptions options_;
-  base::Fd lock_;
+  const std::shared_ptr<ChainKeeper> keeper_;
   SavedChain saved_;
   Id front_;  // names this opening, as a client
   std::unique_ptr<rules::ChainMaster> master_;

@@ -181,5 +181,59 @@ TEST_F(ControlProcessTest, ListensOnNoPortUnlessTold) {
   }
 }
 
+// What a process has had in memory at most, in MB.
+double PeakMegabytes(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmHWM:")) return std::atof(line.c_str() + 6) / 1024;
+  }
+  return 0;
+}
+
+TEST_F(ControlProcessTest, MoreThanItsMemoryIsFlushedReadBackAndSurvives) {
+  constexpr std::size_t kBatches = 768;
+  constexpr std::size_t kBatchBytes = 64U << 10;  // 48 MB in all
+  const std::vector<std::string> words{"--folder", folder_.path() + "/c", "--address", address_, "--memory", "8"};
+  ASSERT_EQ(process_.Start(words), address_ + "\n");
+  const double before = PeakMegabytes(process_.pid());
+  const auto key_of = [](std::size_t i) { return "batch-" + std::to_string(i); };
+  const auto value_of = [](std::size_t i) { return std::string(kBatchBytes, static_cast<char>('a' + i % 26)); };
+  ControlClient client(*loop_, wire::ConnectLocally(address_));
+  std::size_t asked = 0;
+  std::size_t written = 0;
+  std::string trouble;
+  const std::function<void()> more = [&] {
+    if (asked == kBatches) return;
+    const std::size_t i = asked++;
+    client.Put(Table::kLineage, key_of(i), value_of(i), [&](const Result<ControlWritten>& result) {
+      if (!result.ok()) trouble = result.status().message();
+      ++written;
+      more();
+    });
+  };
+  for (int i = 0; i < 8; ++i) more();
+  // As long as it takes: a slow disk is not a failure.
+  for (std::size_t last = 0; written < kBatches && trouble.empty(); last = written) {
+    ASSERT_TRUE(RunUntil(*loop_, [&] { return written > last || !trouble.empty(); }));
+  }
+  ASSERT_EQ(trouble, "");
+  const double peak = PeakMegabytes(process_.pid()) - before;
+  RecordProperty("peak_mb", std::to_string(peak));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(peak, 40) << "48 MB were written, and 8 may be held";
+#endif
+  const auto expect_value = [&](std::size_t i) {
+    std::optional<Result<wire::ControlValue>> value;
+    client.Get(Table::kLineage, key_of(i), [&](Result<wire::ControlValue> result) { value = std::move(result); });
+    ASSERT_TRUE(RunUntil(*loop_, [&] { return value.has_value(); }));
+    ASSERT_TRUE(value->ok()) << value->status().message();
+    EXPECT_EQ((*value)->value, value_of(i)) << i;
+  };
+  for (const std::size_t i : {std::size_t{0}, kBatches / 2, kBatches - 1}) ASSERT_NO_FATAL_FAILURE(expect_value(i));
+  EXPECT_TRUE(WIFSIGNALED(process_.End(SIGKILL)));
+  ASSERT_EQ(process_.Start(words), address_ + "\n");
+  for (const std::size_t i : {std::size_t{0}, kBatches / 3, kBatches - 1}) ASSERT_NO_FATAL_FAILURE(expect_value(i));
+}
+
 }  // namespace
 }  // namespace manta::control

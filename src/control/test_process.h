@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/program.h"
 
 namespace manta::control {
@@ -19,9 +20,14 @@ class ControlProcess {
   ~ControlProcess() { End(SIGKILL); }
   // The first line it says, when it is ready; its complaint otherwise.
   std::string Start(std::vector<std::string> words) {
+    if (!Begin(std::move(words))) return "no pipe";
+    return WaitReady();
+  }
+  // Does not wait until it is ready.
+  bool Begin(std::vector<std::string> words) {
     int ready[2];
     int errors[2];
-    if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return "no pipe";
+    if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return false;
     words.insert(words.begin(), base::BesideProgram("manta-control"));
     words.insert(words.end(), {"--ready-fd", "9"});
     std::vector<char*> argv;
@@ -39,11 +45,23 @@ class ControlProcess {
     }
     close(ready[1]);
     close(errors[1]);
-    std::string text = ReadAll(ready[0]);
-    if (text.empty()) text = ReadAll(errors[0]);
-    close(ready[0]);
-    close(errors[0]);
+    ready_.Reset(ready[0]);
+    errors_.Reset(errors[0]);
+    return true;
+  }
+  std::string WaitReady() {
+    std::string text = ReadAll(ready_.get());
+    if (text.empty()) text = ReadAll(errors_.get());
+    ready_.Reset(-1);
+    errors_.Reset(-1);
     return text;
+  }
+  // Until it has said so on its errors.
+  bool WaitFor(const std::string& words) {
+    std::string said;
+    char byte = 0;
+    while (said.find(words) == std::string::npos && read(errors_.get(), &byte, 1) == 1) said.push_back(byte);
+    return said.find(words) != std::string::npos;
   }
   int End(int signal) {
     if (pid_ <= 0) return 0;
@@ -67,6 +85,8 @@ class ControlProcess {
     }
   }
   pid_t pid_ = -1;
+  base::Fd ready_;
+  base::Fd errors_;
 };
 
 }  // namespace manta::control

@@ -460,6 +460,7 @@ ProcessId FarLeases::StandInOf(ProcessId owner) const {
 
 std::vector<std::pair<ProcessId, ProcessId>> FarLeases::Owners() const {
   std::vector<std::pair<ProcessId, ProcessId>> out;
+  out.reserve(owners_.size());
   for (const auto& [stand_in, owner] : owners_) out.emplace_back(stand_in, owner.owner);
   return out;
 }

@@ -117,7 +117,7 @@ Result<std::string> AwaitReady(const Spawned& spawned, const std::string& what) 
 
 // The address of this machine from which `head` is reached.
 std::string InterfaceTowards(const std::string& head) {
-  const Result<wire::Address> address = wire::ParseAddress(head);
+  const Result<wire::Address> address = wire::ParseAddress(head.substr(0, head.find(',')));  // of several, the first
   if (!address.ok()) return "127.0.0.1";
   const Result<std::vector<wire::SocketAddress>> found = wire::Resolve(address.value());
   if (!found.ok() || found.value().empty()) return "127.0.0.1";
@@ -131,7 +131,7 @@ std::string InterfaceTowards(const std::string& head) {
 }  // namespace
 
 bool IsLoopback(const std::string& address) {
-  const Result<wire::Address> parsed = wire::ParseAddress(address);
+  const Result<wire::Address> parsed = wire::ParseAddress(address.substr(0, address.find(',')));
   if (!parsed.ok()) return false;
   const Result<std::vector<wire::SocketAddress>> found = wire::Resolve(parsed.value());
   return found.ok() && std::all_of(found.value().begin(), found.value().end(),

@@ -82,6 +82,9 @@ struct ChainFaults {
   bool tell_before_saved = false;       // master: tells a configuration that is not on its disk yet
   bool retry_under_new_number = false;  // client: a write that is sent again gets another number
   bool keep_lease_over_epochs = false;  // a former tail goes on under its lease after it was told
+  bool grant_without_seat = false;      // master: grants though another one may have taken over
+  bool save_without_compare = false;    // where the configuration is: takes what a former master saves
+  bool take_held_seat = false;          // where the seat is: gives it away before the term of the last one is over
 };
 
 // ---- messages ----

@@ -65,6 +65,7 @@ void ChainMaster::Grant(std::int64_t now_us, ChainMasterActions* actions) {
 }
 
 bool ChainMaster::MayGrant(std::int64_t now_us) const {
+  if (now_us >= hold_until_us_ && !faults_.grant_without_seat) return false;
   if (faults_.grant_at_once) return true;
   // Before our start somebody else may have got one whom we do not know of.
   if (now_us < started_us_ + times_.lease_us + times_.drift_us) return false;
@@ -91,7 +92,15 @@ bool ChainMaster::Alive(std::int64_t now_us, MemberId member) const {
   return fact.alive && now_us - fact.heard_us < times_.silent_us;
 }
 
-void ChainMaster::Tick(std::int64_t now_us, ChainMasterActions* actions) { Decide(now_us, actions); }
+void ChainMaster::Tick(std::int64_t now_us, ChainMasterActions* actions) {
+  const std::int64_t round = std::max(4 * times_.renew_us, times_.silent_us / 4);
+  if (ticked_us_ != 0 && now_us - ticked_us_ > round) {
+    const std::int64_t stall = now_us - ticked_us_ - round;
+    for (auto& [member, fact] : facts_) fact.heard_us = std::min(fact.heard_us + stall, now_us);
+  }
+  ticked_us_ = now_us;
+  Decide(now_us, actions);
+}
 
 void ChainMaster::Decide(std::int64_t now_us, ChainMasterActions* actions) {
   if (next_) return;

@@ -8,10 +8,14 @@
 //       chain waits for it. A joiner becomes one of them when it has said that it lacks nothing.
 //   (3) A lease is granted to the tail of the saved configuration only when no other member's lease can be good: it is
 //       over by our clock, or the member follows this configuration, or is known to be dead.
-//   (4) Nobody is put out because we did not look: after a start everybody has silent_us to speak.
+//   (4) Nobody is put out because we did not look: after a start everybody has silent_us to speak, and time in which we
+//       did not run (a stalled process) does not count against members.
+//   (5) With more than one process that may be the master, one has the seat, for a time, and saves by compare and swap.
+//       It grants only while it surely has the seat (Hold), and the next one waits for what it may have granted.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <variant>
@@ -42,6 +46,8 @@ class ChainMaster {
   void Gone(std::int64_t now_us, MemberId member, std::uint64_t incarnation, bool certain, ChainMasterActions* actions);
   void Saved(std::int64_t now_us, std::uint64_t epoch, ChainMasterActions* actions);
   void Tick(std::int64_t now_us, ChainMasterActions* actions);
+  // Before then nobody else can be the master. Not called: never.
+  void Hold(std::int64_t until_us) { hold_until_us_ = until_us; }
 
   [[nodiscard]] const ChainConfig& config() const { return config_; }
   [[nodiscard]] bool saving() const { return next_.has_value(); }
@@ -80,6 +86,8 @@ class ChainMaster {
   std::int64_t joiner_us_ = 0;       // when the joiner last got on
   std::uint64_t joiner_position_ = 0;
   bool outdated_ = false;
+  std::int64_t ticked_us_ = 0;  // last
+  std::int64_t hold_until_us_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace manta::rules

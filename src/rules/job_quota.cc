@@ -86,6 +86,7 @@ Resources JobQuota::Recall(NodeId id) const {
 
 std::vector<NodeId> JobQuota::nodes() const {
   std::vector<NodeId> out;
+  out.reserve(nodes_.size());
   for (const auto& [id, node] : nodes_) out.push_back(id);
   return out;
 }

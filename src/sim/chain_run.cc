@@ -12,6 +12,7 @@
 #include "rules/chain_master.h"
 #include "rules/chain_member.h"
 #include "sim/chain_disk.h"
+#include "sim/chain_seat.h"
 #include "sim/event_heap.h"
 #include "sim/history.h"
 #include "sim/random.h"
@@ -31,11 +32,19 @@ std::uint64_t ToNumber(const std::string& text) {
   return number;
 }
 
-// Processes: 0 is the master, then the members, then the clients.
+constexpr std::int64_t kTerm = 30'000;      // of the seat
+constexpr std::int64_t kTermDrift = 4'000;  // by which clocks may differ over a term
+constexpr std::int64_t kAskSeat = 3'000;    // how often it is renewed, or looked for
+
+// Processes: 0 is the master, then the members, then the clients; with a standby, that one and the seat's keeper.
 class ChainRun {
  public:
   explicit ChainRun(const ChainModel& model)
-      : model_(model), times_(SimulatedTimes()), random_(model.seed), processes_(1 + model.members + model.clients) {
+      : model_(model),
+        times_(SimulatedTimes()),
+        random_(model.seed),
+        processes_(1 + model.members + model.clients + (model.standby ? 2 : 0)),
+        seat_(kTerm, model.faults) {
     for (Clock& clock : clocks_ = std::vector<Clock>(processes_)) {
       clock.offset_us = static_cast<std::int64_t>(random_.Below(1'000'000));
       clock.rate = 1 + model.clock_skew * (2 * random_.Unit() - 1);
@@ -43,12 +52,15 @@ class ChainRun {
     slow_until_us_.assign(processes_, 0);
     for (std::uint32_t i = 0; i < model_.members; ++i) nodes_.push_back(std::make_unique<Node>(times_.client_window));
     for (std::uint32_t i = 0; i < model_.clients; ++i) users_.push_back(std::make_unique<User>());
+    masters_.resize(model_.standby ? 2 : 1);
+    if (model_.standby) masters_[1].process = 1 + model_.members + model_.clients;
   }
 
   ChainFigures Run() {
     saved_.epoch = rules::kCopiedEpoch;
     saved_.members = {1};
-    StartMaster();
+    seat_.Begin(saved_);
+    for (Front& front : masters_) StartMaster(front);
     for (MemberId i = 1; i <= model_.members; ++i) StartMember(i);
     for (std::uint32_t i = 0; i < model_.clients; ++i) {
       StartUser(i);
@@ -66,7 +78,8 @@ class ChainRun {
     }
     CheckEnd();
     figures_.seconds = static_cast<double>(now_us_) / 1e6;
-    figures_.epochs = saved_.epoch;
+    figures_.epochs = Saved().epoch;
+    figures_.openings = seat_.openings();
     return figures_;
   }
 
@@ -75,12 +88,24 @@ class ChainRun {
     std::int64_t offset_us = 0;
     double rate = 1;
   };
+  // One that may be the master.
+  struct Front {
+    std::uint32_t process = 0;
+    std::unique_ptr<rules::ChainMaster> master;  // null: down, or without the seat
+    std::uint64_t life = 0;
+    bool up = false;
+    std::optional<ChainConfig> saving;
+    std::uint64_t opening = 0;
+    std::uint64_t revision = 0;  // of the configuration that it knows
+  };
   struct Node {
     explicit Node(std::uint64_t window) : disk(window) {}
     ChainDisk disk;
     std::unique_ptr<rules::ChainMember> member;  // null: down
     std::uint64_t incarnation = 0;
     bool syncing = false;
+    std::uint32_t front = 0;    // process
+    std::uint64_t opening = 0;  // of that one; whoever comes with a lower one is refused
   };
   struct User {
     std::unique_ptr<rules::ChainClient> client;
@@ -148,28 +173,39 @@ class ChainRun {
     }
     return 1 + model_.members + static_cast<std::uint32_t>(peer.client.hi);
   }
+  [[nodiscard]] std::uint32_t KeeperProcess() const { return processes_ - 1; }
+  [[nodiscard]] Front* FrontAt(std::uint32_t process) {
+    for (Front& front : masters_) {
+      if (front.process == process) return &front;
+    }
+    return nullptr;
+  }
   void Send(std::uint32_t from, std::uint32_t to, ChainMessage message) {
     if (to >= processes_ || cuts_.contains({from, to})) return;
     if (trouble_ && Chance(model_.loss)) return;
     const int copies = trouble_ && Chance(model_.doubled) ? 2 : 1;
     auto shared = std::make_shared<const ChainMessage>(std::move(message));
+    const Front* const sender = FrontAt(from);
+    const std::uint64_t opening = sender != nullptr ? sender->opening : 0;
     for (int i = 0; i < copies; ++i) {
       const bool slow = slow_until_us_[from] > now_us_ || slow_until_us_[to] > now_us_;
       const auto more = slow ? static_cast<std::int64_t>(random_.Below(20'000)) : 0;
-      After(Delay(100) + more, [this, from, to, shared] { Deliver(from, to, *shared); });
+      After(Delay(100) + more, [this, from, to, opening, shared] { Deliver(from, to, opening, *shared); });
     }
   }
-  void Deliver(std::uint32_t from, std::uint32_t to, const ChainMessage& message) {
+  void Deliver(std::uint32_t from, std::uint32_t to, std::uint64_t opening, const ChainMessage& message) {
     Trace((std::uint64_t{from} << 32) ^ (std::uint64_t{to} << 16) ^ message.index());
     if (cuts_.contains({from, to})) return;
-    if (to == 0) {
-      if (!master_) return;
+    if (Front* const front = FrontAt(to)) {
+      if (!front->master) return;
       rules::ChainMasterActions actions;
-      master_->Receive(Now(0), message, &actions);
-      Perform(actions);
+      front->master->Receive(Now(to), message, &actions);
+      Perform(*front, actions);
+      if (front->master->outdated()) Lose(*front);
     } else if (to <= model_.members) {
       Node& node = *nodes_[to - 1];
       if (!node.member) return;
+      if (model_.standby && FrontAt(from) != nullptr && (node.front != from || node.opening != opening)) return;
       ChainActions actions;
       node.member->Receive(Now(to), message, &actions);
       Perform(to, actions);
@@ -181,40 +217,138 @@ class ChainRun {
     }
   }
 
-  // ---- the master ----
+  // ---- the masters ----
 
-  void StartMaster() {
-    ++master_life_;
-    master_ = std::make_unique<rules::ChainMaster>(Now(0), saved_, times_, model_.faults);
-    TickMaster(master_life_);
+  [[nodiscard]] const ChainConfig& Saved() const { return model_.standby ? seat_.config() : saved_; }
+  void StartMaster(Front& front) {
+    ++front.life;
+    front.up = true;
+    if (model_.standby) return AskForSeat(front, front.life);
+    front.master = std::make_unique<rules::ChainMaster>(Now(0), saved_, times_, model_.faults);
+    TickMaster(front, front.life);
   }
-  void TickMaster(std::uint64_t life) {
-    if (!master_ || life != master_life_) return;
+  void TickMaster(Front& front, std::uint64_t life) {
+    if (!front.master || life != front.life) return;
     rules::ChainMasterActions actions;
-    master_->Tick(Now(0), &actions);
-    Perform(actions);
-    After(times_.renew_us, [this, life] { TickMaster(life); });
+    front.master->Tick(Now(front.process), &actions);
+    Perform(front, actions);
+    if (model_.standby) Greet(front);
+    After(times_.renew_us, [this, &front, life] { TickMaster(front, life); });
   }
-  void Perform(rules::ChainMasterActions& actions) {
+  void Perform(Front& front, rules::ChainMasterActions& actions) {
     for (rules::ChainMasterAction& action : actions) {
       if (auto* send = std::get_if<rules::ChainSend>(&action)) {
         if (const auto* configure = std::get_if<rules::ChainConfigure>(&send->message)) Seen(configure->config);
-        Send(0, ProcessOf(send->to), std::move(send->message));
+        Send(front.process, ProcessOf(send->to), std::move(send->message));
       } else if (auto* publish = std::get_if<rules::ChainPublish>(&action)) {
         for (std::uint32_t i = 0; i < model_.clients; ++i) {
-          Send(0, 1 + model_.members + i, rules::ChainConfigure{publish->config, 0});
+          Send(front.process, 1 + model_.members + i, rules::ChainConfigure{publish->config, 0});
         }
       } else if (auto* save = std::get_if<rules::ChainSave>(&action)) {
-        saving_ = save->config;
-        After(Delay(300), [this, config = save->config, life = master_life_] {
-          if (!master_ || life != master_life_) return;
+        front.saving = save->config;
+        if (model_.standby) {
+          SaveAtKeeper(front, front.life, save->config);
+          continue;
+        }
+        After(Delay(300), [this, &front, config = save->config, life = front.life] {
+          if (!front.master || life != front.life) return;
           saved_ = config;
-          saving_.reset();
-          rules::ChainMasterActions more;
-          master_->Saved(Now(0), config.epoch, &more);
-          Perform(more);
+          SavedBy(front, config.epoch);
         });
       }
+    }
+  }
+  void SavedBy(Front& front, std::uint64_t epoch) {
+    front.saving.reset();
+    rules::ChainMasterActions more;
+    front.master->Saved(Now(front.process), epoch, &more);
+    Perform(front, more);
+  }
+
+  // ---- the seat, with a standby ----
+
+  // A question to the keeper, and what follows from its answer, unless one of the two gets lost. `then` gets when it
+  // was asked, by the asker's clock.
+  template <typename Ask, typename Then>
+  void AtKeeper(Front& front, const Ask& ask, const Then& then) {
+    const std::uint32_t keeper = KeeperProcess();
+    if (cuts_.contains({front.process, keeper})) return;
+    const std::int64_t asked_us = Now(front.process);
+    After(Delay(200), [this, &front, keeper, asked_us, ask, then, life = front.life] {
+      const auto answer = ask();
+      if (cuts_.contains({keeper, front.process})) return;
+      After(Delay(200), [&front, asked_us, answer, then, life] {
+        if (front.up && front.life == life) then(asked_us, answer);
+      });
+    });
+  }
+  void AskForSeat(Front& front, std::uint64_t life) {
+    if (!front.up || life != front.life) return;
+    const ChainSeatModel::Holder who{front.process + 1, life};
+    struct Answer {
+      bool mine = false;
+      ChainConfig config;
+      std::uint64_t opening = 0;
+      std::uint64_t revision = 0;
+    };
+    if (front.master) {
+      AtKeeper(
+          front, [this, who] { return seat_.Renew(Now(KeeperProcess()), who); },
+          [this, &front](std::int64_t asked_us, bool mine) {
+            if (!front.master) return;
+            if (!mine) return Lose(front);
+            front.master->Hold(asked_us + kTerm - kTermDrift);
+          });
+    } else {
+      AtKeeper(
+          front,
+          [this, who] {
+            const bool mine = seat_.Take(Now(KeeperProcess()), who);
+            return Answer{mine, seat_.config(), seat_.openings(), seat_.revision()};
+          },
+          [this, &front](std::int64_t asked_us, const Answer& answer) {
+            if (!answer.mine || front.master) return;
+            front.opening = answer.opening;
+            front.revision = answer.revision;
+            front.master =
+                std::make_unique<rules::ChainMaster>(Now(front.process), answer.config, times_, model_.faults);
+            front.master->Hold(asked_us + kTerm - kTermDrift);
+            TickMaster(front, front.life);
+          });
+    }
+    After(Delay(kAskSeat), [this, &front, life] { AskForSeat(front, life); });
+  }
+  void SaveAtKeeper(Front& front, std::uint64_t life, const ChainConfig& config) {
+    if (!front.master || life != front.life || !front.saving || !(*front.saving == config)) return;
+    AtKeeper(
+        front, [this, config, revision = front.revision] { return seat_.Save(revision, config); },
+        [this, &front, config](std::int64_t, std::uint64_t revision) {
+          if (!front.master || !front.saving || !(*front.saving == config)) return;
+          if (revision == 0) return Lose(front);
+          front.revision = revision;
+          SavedBy(front, config.epoch);
+        });
+    After(5'000, [this, &front, life, config] { SaveAtKeeper(front, life, config); });
+  }
+  // Somebody else has the seat: from the beginning, as a standby.
+  void Lose(Front& front) {
+    front.master.reset();
+    front.saving.reset();
+    StartMaster(front);
+  }
+  // Members answer to the front with the highest opening that they have met in this life.
+  void Greet(Front& front) {
+    for (MemberId id = 1; id <= model_.members; ++id) {
+      if (cuts_.contains({front.process, id})) continue;
+      After(Delay(100), [this, id, process = front.process, opening = front.opening] {
+        Node& node = *nodes_[id - 1];
+        if (!node.member || opening <= node.opening || cuts_.contains({process, id})) return;
+        node.front = process;
+        node.opening = opening;
+        ChainActions actions;
+        node.member->Speak(Now(id), &actions);
+        Perform(id, actions);
+      });
     }
   }
   void Seen(const ChainConfig& config) {
@@ -228,6 +362,7 @@ class ChainRun {
     Node& node = *nodes_[id - 1];
     ++node.incarnation;
     node.syncing = false;
+    node.opening = 0;
     node.member = std::make_unique<rules::ChainMember>(id, node.incarnation, times_, model_.faults);
     node.member->Restore(node.disk.last(), node.disk.last_epoch());
     for (const auto& [stamp, position] : node.disk.stamps()) node.member->Restore(stamp.first, stamp.second, position);
@@ -246,7 +381,8 @@ class ChainRun {
     for (rules::ChainAction& action : actions) {
       if (auto* send = std::get_if<rules::ChainSend>(&action)) {
         Watch(id, *send);
-        Send(id, ProcessOf(send->to), std::move(send->message));
+        const bool up = send->to.kind == rules::ChainPeer::Kind::kMaster;
+        Send(id, up ? node.front : ProcessOf(send->to), std::move(send->message));
       } else if (auto* store = std::get_if<rules::ChainStore>(&action)) {
         node.disk.Write(store->generation, std::move(store->record));
         StartSync(id);
@@ -328,7 +464,7 @@ class ChainRun {
     if (i == 0 && user.id.empty()) user.id.lo = 1;
     user.client = std::make_unique<rules::ChainClient>(user.id, times_, model_.faults);
     user.operations.clear();
-    Send(1 + model_.members + i, 0, rules::ChainAsk{user.id});
+    for (const Front& front : masters_) Send(1 + model_.members + i, front.process, rules::ChainAsk{user.id});
     TickUser(i, user.life);
   }
   void TickUser(std::uint32_t i, std::uint64_t life) {
@@ -368,6 +504,8 @@ class ChainRun {
     User& user = *users_[i];
     for (rules::ChainClientAction& action : actions) {
       if (auto* send = std::get_if<rules::ChainSend>(&action)) {
+        const bool up = send->to.kind == rules::ChainPeer::Kind::kMaster;
+        if (up && model_.standby) Send(1 + model_.members + i, masters_[1].process, send->message);
         Send(1 + model_.members + i, ProcessOf(send->to), std::move(send->message));
       } else if (auto* written = std::get_if<rules::ChainWriteDone>(&action)) {
         Done(user, written->number, 0);
@@ -403,10 +541,18 @@ class ChainRun {
       if (Chance(0.5)) CrashMaster();
     } else if (which < 0.40) {
       // Often the one that matters.
-      const MemberId tail = saved_.tail();
-      Crash(Chance(0.4) ? saved_.head() : Chance(0.5) && tail != 0 ? tail : member, Chance(0.5) ? 500 : 30'000);
+      const MemberId tail = Saved().tail();
+      Crash(Chance(0.4) ? Saved().head() : Chance(0.5) && tail != 0 ? tail : member, Chance(0.5) ? 500 : 30'000);
     } else if (which < 0.52) {
-      CrashMaster();
+      if (model_.standby && Chance(0.6)) {
+        if (Chance(0.5)) {
+          PartitionMaster();
+        } else {
+          Split();
+        }
+      } else {
+        CrashMaster();
+      }
     } else if (which < 0.60) {
       const auto user = static_cast<std::uint32_t>(random_.Below(model_.clients));
       figures_.unknown += users_[user]->operations.size();
@@ -415,7 +561,7 @@ class ChainRun {
       nodes_[member - 1]->disk.Cut(random_);
     } else {
       // The tail is the one whose reads could be wrong.
-      if (Chance(0.4) && saved_.tail() != 0) member = saved_.tail();
+      if (Chance(0.4) && Saved().tail() != 0) member = Saved().tail();
       if (Chance(0.4)) slow_until_us_[member] = now_us_ + 5'000 + static_cast<std::int64_t>(random_.Below(20'000));
       Partition(member);
     }
@@ -427,26 +573,88 @@ class ChainRun {
     node.member.reset();
     node.disk.Crash(random_);
     if (Chance(0.8)) {  // the master hears of it
-      After(Delay(200), [this, id, incarnation = node.incarnation] {
-        if (!master_) return;
-        rules::ChainMasterActions actions;
-        master_->Gone(Now(0), id, incarnation, true, &actions);
-        Perform(actions);
-      });
+      TellGone(id, Delay(200), true);
     }
     After(Delay(down_us), [this, id] {
       if (!nodes_[id - 1]->member) StartMember(id);
     });
   }
+  // The links of masters to this life of a member break.
+  void TellGone(MemberId id, std::int64_t delay_us, bool certain) {
+    After(delay_us, [this, id, certain, incarnation = nodes_[id - 1]->incarnation] {
+      for (Front& front : masters_) {
+        if (!front.master) continue;
+        rules::ChainMasterActions actions;
+        front.master->Gone(Now(front.process), id, incarnation, certain, &actions);
+        Perform(front, actions);
+      }
+    });
+  }
+  // Of two, mostly the one that has the seat.
+  Front& ThisMaster() {
+    return model_.standby && (masters_[1].master != nullptr) == Chance(0.8) ? masters_[1] : masters_[0];
+  }
   void CrashMaster() {
-    if (!master_) return;
+    Front& front = ThisMaster();
+    if (!front.up) return;
     ++figures_.master_crashes;
-    master_.reset();
-    ++master_life_;
-    if (saving_ && Chance(0.5)) saved_ = *saving_;  // it was on the disk already
-    saving_.reset();
-    After(Delay(3'000), [this] {
-      if (!master_) StartMaster();
+    front.master.reset();
+    front.up = false;
+    ++front.life;
+    if (front.saving && !model_.standby && Chance(0.5)) saved_ = *front.saving;  // it was on the disk already
+    front.saving.reset();
+    After(Delay(3'000), [this, &front] {
+      if (!front.up) StartMaster(front);
+    });
+  }
+  // A master that lives, from the keeper and some members; for longer than a term, or not.
+  void PartitionMaster() {
+    ++figures_.partitions;
+    const std::uint32_t process = ThisMaster().process;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> cut;
+    const auto away = [&](std::uint32_t other) {
+      cut.emplace_back(process, other);
+      if (Chance(0.7)) cut.emplace_back(other, process);
+    };
+    if (Chance(0.8)) away(KeeperProcess());
+    for (MemberId id = 1; id <= model_.members; ++id) {
+      if (Chance(0.4)) away(id);
+    }
+    for (const auto& pair : cut) cuts_.insert(pair);
+    // The other one sees the world differently.
+    if (Chance(0.5)) {
+      const std::uint32_t other = process == 0 ? masters_[1].process : 0;
+      const auto member = static_cast<MemberId>(1 + random_.Below(model_.members));
+      cut.emplace_back(other, member);
+      cut.emplace_back(member, other);
+      cuts_.insert({other, member});
+      cuts_.insert({member, other});
+    }
+    After(Delay(Chance(0.5) ? 10'000 : 60'000), [this, cut] {
+      for (const auto& pair : cut) cuts_.erase(pair);
+    });
+  }
+  // Two worlds that know nothing of each other, one of them with the keeper of the seat: the master, the tail and some
+  // clients, and the rest.
+  void Split() {
+    ++figures_.partitions;
+    const MemberId tail = Saved().tail();
+    const std::uint32_t master = ThisMaster().process;
+    std::set<std::uint32_t> here;
+    for (std::uint32_t i = 0; i < processes_; ++i) {
+      const bool with = i == master || (i == tail && Chance(0.8));
+      const bool without = i == KeeperProcess() || FrontAt(i) != nullptr;
+      if (with || (!without && Chance(0.4))) here.insert(i);
+    }
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> cut;
+    for (std::uint32_t from = 0; from < processes_; ++from) {
+      for (std::uint32_t to = 0; to < processes_; ++to) {
+        if (here.contains(from) != here.contains(to)) cut.emplace_back(from, to);
+      }
+    }
+    for (const auto& pair : cut) cuts_.insert(pair);
+    After(20'000 + Delay(60'000), [this, cut] {
+      for (const auto& pair : cut) cuts_.erase(pair);
     });
   }
   // One member from some others, in one direction or both; or from everybody.
@@ -463,12 +671,7 @@ class ChainRun {
     }
     for (const auto& pair : cut) cuts_.insert(pair);
     if (Chance(0.6) && cuts_.contains({member, 0})) {
-      After(Delay(500), [this, member, incarnation = nodes_[member - 1]->incarnation] {
-        if (!master_) return;
-        rules::ChainMasterActions actions;
-        master_->Gone(Now(0), member, incarnation, false, &actions);
-        Perform(actions);
-      });
+      TellGone(member, Delay(500), false);
     }
     After(Delay(Chance(0.5) ? 5'000 : 40'000), [this, cut] {
       for (const auto& pair : cut) cuts_.erase(pair);
@@ -478,7 +681,9 @@ class ChainRun {
     trouble_ = false;
     cuts_.clear();
     slow_until_us_.assign(processes_, 0);
-    if (!master_) StartMaster();
+    for (Front& front : masters_) {
+      if (!front.up) StartMaster(front);
+    }
     for (MemberId id = 1; id <= model_.members; ++id) {
       if (!nodes_[id - 1]->member) StartMember(id);
     }
@@ -487,7 +692,9 @@ class ChainRun {
   // ---- the end ----
 
   bool AtRest() {
-    if (!master_ || saved_.members.size() != model_.members || saved_.joiner != 0) return false;
+    const bool led =
+        std::any_of(masters_.begin(), masters_.end(), [](const Front& one) { return one.master != nullptr; });
+    if (!led || Saved().members.size() != model_.members || Saved().joiner != 0) return false;
     for (const auto& user : users_) {
       if (user->client->unanswered() > 0) return false;
     }
@@ -496,9 +703,10 @@ class ChainRun {
                        [&](const auto& node) { return !node->disk.waiting() && node->disk.last() == last; });
   }
   std::string WhatIsStuck() const {
-    std::string text = Cat("epoch ", saved_.epoch, ", members");
-    for (const MemberId id : saved_.members) text += Cat(" ", id);
-    text += Cat(", joiner ", saved_.joiner, saved_.switching ? " switching" : "", "; stored");
+    const ChainConfig& config = Saved();
+    std::string text = Cat("epoch ", config.epoch, ", members");
+    for (const MemberId id : config.members) text += Cat(" ", id);
+    text += Cat(", joiner ", config.joiner, config.switching ? " switching" : "", "; stored");
     for (const auto& node : nodes_) text += Cat(" ", node->disk.last());
     text += "; unanswered";
     for (const auto& user : users_) text += Cat(" ", user->client->unanswered());
@@ -547,10 +755,9 @@ class ChainRun {
   std::set<std::pair<std::uint32_t, std::uint32_t>> cuts_;  // from, to
   std::vector<std::int64_t> slow_until_us_;                 // messages from and to a process
 
-  std::unique_ptr<rules::ChainMaster> master_;  // null: down
-  std::uint64_t master_life_ = 0;
-  ChainConfig saved_;
-  std::optional<ChainConfig> saving_;
+  std::vector<Front> masters_;
+  ChainConfig saved_;    // without a standby
+  ChainSeatModel seat_;  // with one
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<User>> users_;
 
@@ -563,6 +770,30 @@ class ChainRun {
 };
 
 }  // namespace
+
+void ChainFigures::Add(const ChainFigures& other) {
+  violations.insert(violations.end(), other.violations.begin(), other.violations.end());
+  trace = Mix(trace ^ other.trace);
+  events += other.events;
+  writes += other.writes;
+  reads += other.reads;
+  unknown += other.unknown;
+  epochs += other.epochs;
+  crashes += other.crashes;
+  master_crashes += other.master_crashes;
+  openings += other.openings;
+  partitions += other.partitions;
+  refills += other.refills;
+  copied += other.copied;
+  seconds += other.seconds;
+}
+
+std::string ChainFigures::Describe() const {
+  return Cat(static_cast<std::uint64_t>(seconds), " virtual seconds, ", events, " events, ", writes, " writes, ", reads,
+             " reads, ", unknown, " unknown, ", epochs, " epochs, ", crashes, " crashes, ", master_crashes,
+             " of the master, ", openings, " seats taken, ", partitions, " partitions, ", refills, " refills, ", copied,
+             " copied records");
+}
 
 rules::ChainTimes SimulatedTimes() {
   rules::ChainTimes times;

@@ -30,6 +30,7 @@ struct ChainModel {
   double doubled = 0.02;
   double slow = 0.02;        // messages and disks that take fifty times as long
   double clock_skew = 0.04;  // clocks run faster or slower by up to this part
+  bool standby = false;      // two masters, one of which has the seat (sim/chain_seat.h); else one, with a disk
   rules::ChainFaults faults;
 };
 
@@ -43,10 +44,14 @@ struct ChainFigures {
   std::uint64_t epochs = 0;
   std::uint64_t crashes = 0;
   std::uint64_t master_crashes = 0;
+  std::uint64_t openings = 0;  // with a standby: how often the seat changed
   std::uint64_t partitions = 0;
   std::uint64_t refills = 0;
   std::uint64_t copied = 0;  // records of copies of the tables
   double seconds = 0;        // virtual
+
+  void Add(const ChainFigures& other);
+  [[nodiscard]] std::string Describe() const;
 };
 
 [[nodiscard]] ChainFigures RunChain(const ChainModel& model);

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <ctime>
 
 #include "sim/chain_run.h"
 #include "types/text.h"
@@ -16,6 +18,12 @@ ChainModel ModelOf(std::uint64_t seed) {
   ChainModel model;
   model.seed = seed;
   model.members = 2 + static_cast<std::uint32_t>(seed % 3);
+  return model;
+}
+// With a second process that may be the master, which has its configuration in etcd.
+ChainModel StandbyOf(std::uint64_t seed) {
+  ChainModel model = ModelOf(seed);
+  model.standby = true;
   return model;
 }
 
@@ -43,53 +51,53 @@ TEST(ChainRun, TheSameSeedGivesTheSameTraceAndAnotherSeedAnother) {
     EXPECT_EQ(one.trace, two.trace);
     EXPECT_EQ(one.events, two.events);
     EXPECT_NE(RunChain(ModelOf(seed + 3)).trace, one.trace);
+    EXPECT_EQ(RunChain(StandbyOf(seed)).trace, RunChain(StandbyOf(seed)).trace);
   }
 }
 
-TEST(ChainRun, ThousandsOfSeedsLoseNothingApplyNothingTwiceAndHaveOneTail) {
+void SearchSeeds(ChainModel (*model_of)(std::uint64_t), std::uint64_t usual) {
   const std::uint64_t first = FromEnvironment("MANTA_CHAIN_FIRST", 1);
-  const std::uint64_t seeds = FromEnvironment("MANTA_CHAIN_SEEDS", 3'000);
+  const std::uint64_t seeds = FromEnvironment("MANTA_CHAIN_SEEDS", usual);
   ChainFigures all;
+  const std::clock_t begin = std::clock();
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    const ChainFigures figures = RunChain(ModelOf(seed));
+    const ChainFigures figures = RunChain(model_of(seed));
     ASSERT_EQ(First(figures), "") << "seed " << seed;
-    all.events += figures.events;
-    all.writes += figures.writes;
-    all.reads += figures.reads;
-    all.unknown += figures.unknown;
-    all.epochs += figures.epochs;
-    all.crashes += figures.crashes;
-    all.master_crashes += figures.master_crashes;
-    all.partitions += figures.partitions;
-    all.refills += figures.refills;
-    all.copied += figures.copied;
-    all.seconds += figures.seconds;
+    all.Add(figures);
   }
+  const double took = std::max(1.0, static_cast<double>(std::clock() - begin)) / CLOCKS_PER_SEC;
   const std::string told =
-      Cat(seeds, " seeds: ", static_cast<std::uint64_t>(all.seconds), " virtual seconds, ", all.events, " events, ",
-          all.writes, " writes, ", all.reads, " reads, ", all.unknown, " unknown, ", all.epochs, " epochs, ",
-          all.crashes, " crashes, ", all.master_crashes, " of the master, ", all.partitions, " partitions, ",
-          all.refills, " refills, ", all.copied, " copied records");
-  RecordProperty("figures", told);
+      Cat(seeds, " seeds: ", all.Describe(), "; ", static_cast<std::uint64_t>(all.seconds / took), " times real time");
+  testing::Test::RecordProperty("figures", told);
+  std::printf("%s\n", told.c_str());
   // It is no use if nothing happens.
   EXPECT_GT(all.writes, 50 * seeds) << told;
   EXPECT_GT(all.reads, 50 * seeds) << told;
   EXPECT_GT(all.crashes, 4 * seeds) << told;
   EXPECT_GT(all.partitions, 3 * seeds) << told;
   EXPECT_GT(all.copied, seeds) << told;
-  if (std::getenv("MANTA_CHAIN_SEEDS") != nullptr) std::printf("%s\n", told.c_str());
+  if (model_of(1).standby) {
+    EXPECT_GT(all.openings, 2 * seeds) << told;
+  }
+}
+
+TEST(ChainRun, ThousandsOfSeedsLoseNothingApplyNothingTwiceAndHaveOneTail) { SearchSeeds(ModelOf, 3'000); }
+
+TEST(ChainRun, ThousandsOfSeedsWithAStandbyLoseNothingApplyNothingTwiceAndHaveOneTail) {
+  SearchSeeds(StandbyOf, 2'000);
 }
 
 struct Planted {
   const char* name;
   bool rules::ChainFaults::* fault;
+  ChainModel (*model_of)(std::uint64_t);
 };
 class PlantedFault : public testing::TestWithParam<Planted> {};
 
 TEST_P(PlantedFault, IsFound) {
   constexpr std::uint64_t kSeeds = 2'000;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    ChainModel model = ModelOf(seed);
+    ChainModel model = GetParam().model_of(seed);
     model.faults.*GetParam().fault = true;
     model.rest_us = 500'000;
     const ChainFigures figures = RunChain(model);
@@ -106,7 +114,9 @@ TEST_P(PlantedFault, IsFound) {
 }
 
 #define PLANTED(name) \
-  Planted { #name, &rules::ChainFaults::name }
+  Planted { #name, &rules::ChainFaults::name, ModelOf }
+#define PLANTED_AT_SEAT(name) \
+  Planted { #name, &rules::ChainFaults::name, StandbyOf }
 INSTANTIATE_TEST_SUITE_P(ChainRun, PlantedFault,
                          testing::Values(PLANTED(read_without_lease), PLANTED(lease_from_receipt),
                                          PLANTED(read_not_rechecked), PLANTED(act_before_grant),
@@ -115,9 +125,11 @@ INSTANTIATE_TEST_SUITE_P(ChainRun, PlantedFault,
                                          PLANTED(accept_gaps), PLANTED(trust_joiner), PLANTED(serve_before_filled),
                                          PLANTED(grant_at_once), PLANTED(switch_before_filled),
                                          PLANTED(tell_before_saved), PLANTED(retry_under_new_number),
-                                         PLANTED(keep_lease_over_epochs)),
+                                         PLANTED(keep_lease_over_epochs), PLANTED_AT_SEAT(grant_without_seat),
+                                         PLANTED_AT_SEAT(save_without_compare), PLANTED_AT_SEAT(take_held_seat)),
                          [](const auto& what) { return std::string(what.param.name); });
 #undef PLANTED
+#undef PLANTED_AT_SEAT
 
 }  // namespace
 }  // namespace manta::sim

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -42,6 +43,52 @@ Result<std::unique_ptr<Negotiation>> Begin(const Address& address, const SocketA
   return std::make_unique<Negotiation>(std::move(socket), std::move(side));
 }
 
+// "a:1,b:2" are several hosts of which one serves (heads); then one address of each is tried.
+bool IsList(const std::string& text) { return text.find(',') != std::string::npos; }
+
+Result<std::vector<Address>> ParseList(const std::string& text) {
+  std::vector<Address> hosts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    Result<Address> host = ParseAddress(std::string_view(text).substr(begin, end - begin));
+    if (!host.ok()) return host.status();
+    hosts.push_back(std::move(*host));
+    begin = end + 1;
+  }
+  return hosts;
+}
+
+Result<std::vector<SocketAddress>> ResolveList(const std::string& text) {
+  const Result<std::vector<Address>> hosts = ParseList(text);
+  if (!hosts.ok()) return hosts.status();
+  std::vector<SocketAddress> out;
+  for (const Address& host : hosts.value()) {
+    Result<std::vector<SocketAddress>> found = Resolve(host);
+    if (!found.ok()) return found.status();
+    if (IsList(text) && found->size() > 1) found->resize(1);
+    out.insert(out.end(), found->begin(), found->end());
+  }
+  return out;
+}
+
+// Of the address of this number in ResolveList.
+Address HostOf(const std::string& text, std::size_t index) {
+  const std::vector<Address> hosts = ParseList(text).value();
+  return hosts[IsList(text) ? index : 0];
+}
+
+// Each host of a list has its share of the time: one that is down must not use up that of the others.
+std::int64_t ShareOf(const std::string& text, const DialOptions& options) {
+  return options.timeout_us / (1 + std::count(text.begin(), text.end(), ','));
+}
+
+// What to say of several failures: the last; of several hosts that nobody listens only if that is true of all, for who
+// is silent may be serving others (rules::NodeLease::Refused).
+Status Worse(const std::string& text, const Status& before, const Status& now) {
+  const bool refused = before.ok() || before.message().find("nobody listens") != std::string::npos;
+  return refused || !IsList(text) ? now : before;
+}
+
 Status TooLate(const DialOptions& options) {
   return Status(Code::kTimedOut, Cat("no answer within ", options.timeout_us / 1000,
                                      " ms: the machine is down, unreachable, or the port ", "is not manta's"));
@@ -68,9 +115,7 @@ Dial::Dial(base::Loop& loop, const std::string& address, DialOptions options, On
   });
   begin_ = loop_.After(0, [this] {
     begin_ = 0;
-    const Result<Address> parsed = ParseAddress(address_);
-    if (!parsed.ok()) return Finish(parsed.status());
-    Result<std::vector<SocketAddress>> found = Resolve(parsed.value());
+    Result<std::vector<SocketAddress>> found = ResolveList(address_);
     if (!found.ok()) return Finish(found.status());
     addresses_ = std::move(*found);
     Next();
@@ -92,11 +137,20 @@ void Dial::Next() {
   Unwatch();
   negotiation_.reset();
   while (next_ < addresses_.size()) {
+    const Address host = HostOf(address_, next_);
     const SocketAddress& target = addresses_[next_++];
-    Result<std::unique_ptr<Negotiation>> begun = Begin(ParseAddress(address_).value(), target, options_, previous_);
+    Result<std::unique_ptr<Negotiation>> begun = Begin(host, target, options_, previous_);
     if (!begun.ok()) {
-      last_ = begun.status();
+      last_ = Worse(address_, last_, begun.status());
       continue;
+    }
+    if (IsList(address_)) {
+      if (timer_ != 0) loop_.Cancel(timer_);
+      timer_ = loop_.After(ShareOf(address_, options_), [this] {
+        timer_ = 0;
+        last_ = Worse(address_, last_, TooLate(options_));
+        Next();
+      });
     }
     negotiation_ = std::move(*begun);
     const Status status = loop_.Watch(negotiation_->fd(), EPOLLOUT, [this](std::uint32_t) { Advance(); });
@@ -116,7 +170,7 @@ void Dial::Advance() {
       loop_.Change(negotiation_->fd(), EPOLLOUT);
       return;
     case Negotiation::Step::kFailed:
-      last_ = negotiation_->why();
+      last_ = Worse(address_, last_, negotiation_->why());
       if (!previous_ && TryPrevious(*negotiation_, options_)) {
         previous_ = true;
         --next_;
@@ -141,17 +195,17 @@ void Dial::Finish(Result<Link> link) {
 }
 
 Result<Link> DialAndWait(const std::string& address, const DialOptions& options) {
-  const std::int64_t deadline = base::NowMicros() + options.timeout_us;
-  const Result<Address> parsed = ParseAddress(address);
-  if (!parsed.ok()) return parsed.status();
-  const Result<std::vector<SocketAddress>> found = Resolve(parsed.value());
+  std::int64_t deadline = base::NowMicros() + options.timeout_us;
+  if (const Result<std::vector<Address>> parsed = ParseList(address); !parsed.ok()) return parsed.status();
+  const Result<std::vector<SocketAddress>> found = ResolveList(address);
   if (!found.ok()) return Explain(address, options, found.status());
   Status last;
   bool previous = false;
   for (std::size_t i = 0; i < found.value().size();) {
-    Result<std::unique_ptr<Negotiation>> begun = Begin(parsed.value(), found.value()[i], options, previous);
+    if (IsList(address)) deadline = base::NowMicros() + ShareOf(address, options);
+    Result<std::unique_ptr<Negotiation>> begun = Begin(HostOf(address, i), found.value()[i], options, previous);
     if (!begun.ok()) {
-      last = begun.status();
+      last = Worse(address, last, begun.status());
       ++i;
       continue;
     }
@@ -159,11 +213,17 @@ Result<Link> DialAndWait(const std::string& address, const DialOptions& options)
     Negotiation::Step step = negotiation.Advance();
     while (step == Negotiation::Step::kWantsRead || step == Negotiation::Step::kWantsWrite) {
       const short events = step == Negotiation::Step::kWantsRead ? POLLIN : POLLOUT;
-      if (!WaitFor(negotiation.fd(), events, deadline)) return Explain(address, options, TooLate(options));
+      if (!WaitFor(negotiation.fd(), events, deadline)) break;
       step = negotiation.Advance();
     }
+    if (step == Negotiation::Step::kWantsRead || step == Negotiation::Step::kWantsWrite) {
+      last = Worse(address, last, TooLate(options));
+      if (!IsList(address)) break;
+      ++i;
+      continue;
+    }
     if (step == Negotiation::Step::kDone) return negotiation.TakeLink();
-    last = negotiation.why();
+    last = Worse(address, last, negotiation.why());
     if (!previous && TryPrevious(negotiation, options)) {
       previous = true;
     } else if (WorthAnother(negotiation.failure())) {

@@ -449,6 +449,29 @@ TEST_F(ListenerTest, NobodyThereIsSaidAtOnce) {
   EXPECT_EQ(DialOne("no port", Options()).status().code(), Code::kInvalid);
 }
 
+TEST_F(ListenerTest, OfSeveralHostsTheOneThatServesIsFound) {
+  Listen();
+  const std::string gone = listener_->address();
+  listener_.reset();
+  const base::Fd silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress target = Resolve(Address{"127.0.0.1", 0}).value().front();
+  ASSERT_EQ(bind(silent.get(), target.get(), target.size), 0);
+  ASSERT_EQ(listen(silent.get(), 8), 0);
+  const std::string hangs = LocalOf(silent.get()).text();
+  EXPECT_THAT(DialOne(gone + "," + gone, Options()).status().message(), HasSubstr("nobody listens"));
+  EXPECT_THAT(DialAndWait(gone + "," + gone, Options()).status().message(), HasSubstr("nobody listens"));
+  // Of one that hangs nobody knows whether it serves others.
+  DialOptions options = Options();
+  options.timeout_us = 100'000;
+  EXPECT_EQ(DialOne(hangs + "," + gone, options).status().code(), Code::kTimedOut);
+  EXPECT_EQ(DialAndWait(gone + "," + hangs, options).status().code(), Code::kTimedOut);
+  Listen();
+  options.timeout_us = 3'000'000;
+  EXPECT_TRUE(DialOne(gone + "," + hangs + "," + listener_->address(), options).ok());
+  EXPECT_TRUE(DialOne(listener_->address() + "," + gone, options).ok());
+  EXPECT_EQ(DialOne(listener_->address() + ",no port", options).status().code(), Code::kInvalid);
+}
+
 TEST_F(ListenerTest, PlainIsNeverDialledToAnotherMachine) {
   const Result<Link> link = DialOne("192.0.2.1:1", Options());
   ASSERT_FALSE(link.ok());

@@ -1,0 +1,122 @@
+// The head of a cluster is lost and another takes over, at another address: tables in a chain of members, the chain's
+// configuration in etcd, nodes that know both heads. Real processes; the program that runs meanwhile sees nothing of
+// it.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <set>
+
+#include "cluster_fixture.h"
+
+namespace manta::testing {
+namespace {
+
+std::string WhereAmI(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return CurrentContext().node;
+}
+
+std::string EtcdProgram() {
+  for (const char* path : {"/usr/bin/etcd", "/usr/local/bin/etcd"}) {
+    if (access(path, X_OK) == 0) return path;
+  }
+  return {};
+}
+
+// "127.0.0.1:" and a port that was free a moment ago.
+std::string FreePort() {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof name;
+  if (bind(probe, reinterpret_cast<sockaddr*>(&name), size) != 0) std::abort();
+  getsockname(probe, reinterpret_cast<sockaddr*>(&name), &size);
+  close(probe);
+  return "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+}
+
+class HeadFailoverTest : public ClusterFixture {
+ protected:
+  void SetUp() override {
+    ClusterFixture::SetUp();
+    if (EtcdProgram().empty()) GTEST_SKIP() << "there is no etcd";
+    // Who starts too early waits for the others.
+    etcd_port_ = FreePort();
+    const std::string peers = "http://" + FreePort();
+    const std::string clients = "http://" + etcd_port_;
+    etcd_ = std::make_unique<Child>(
+        EtcdProgram(),
+        std::vector<std::string>{"--data-dir", folder_.path() + "/etcd", "--listen-client-urls", clients,
+                                 "--advertise-client-urls", clients, "--listen-peer-urls", peers,
+                                 "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers});
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const std::string number = std::to_string(i);
+      const std::string address = "@manta-failover-" + std::to_string(getpid()) + "-" + number;
+      members_[i] = std::make_unique<Child>(
+          "manta-control",
+          std::vector<std::string>{"--member", "--folder", folder_.path() + "/member-" + number, "--address", address});
+      chain_ += (i == 0 ? "" : ",") + address;
+    }
+    ports_ = {FreePort(), FreePort()};
+    StartHead(0);
+    for (const char* name : {"n1", "n2"}) {
+      ASSERT_NO_FATAL_FAILURE(Start({"--join", ports_[0] + "," + ports_[1], "--name", name, "--cpus", "1"}))
+          << heads_[0]->Err();
+    }
+    StartHead(1);
+    ASSERT_TRUE(Eventually([&] { return heads_[1]->Err().find("waiting to take over") != std::string::npos; }, 30s))
+        << heads_[1]->Err();
+  }
+  void TearDown() override {
+    Shutdown();
+    Manta({"stop"});  // the nodes, before their heads
+    for (auto& head : heads_) head.reset();
+    for (auto& member : members_) member.reset();
+    etcd_.reset();
+    ClusterFixture::TearDown();
+  }
+  void StartHead(std::size_t i) {
+    heads_[i] = std::make_unique<Child>(
+        "manta-control",
+        std::vector<std::string>{"--chain", chain_, "--folder", folder_.path() + "/head-" + std::to_string(i), "--etcd",
+                                 etcd_port_, "--etcd-term", "2", "--listen", ports_[i], "--secrets", secrets_});
+    // The folder of the secrets is made by the first.
+    ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(secrets_ + "/token"); }, 30s)) << heads_[i]->Err();
+  }
+  // The nodes that so many tasks ran on.
+  static std::set<std::string> RunTasks(int count) {
+    std::vector<Ref<std::string>> refs;
+    for (int i = 0; i < count; ++i) refs.push_back(Task(WhereAmI).Remote(20));
+    std::set<std::string> nodes;
+    for (const Ref<std::string>& ref : refs) nodes.insert(ref.Get());
+    return nodes;
+  }
+
+  std::string etcd_port_;
+  std::unique_ptr<Child> etcd_;
+  std::string chain_;
+  std::array<std::unique_ptr<Child>, 3> members_;
+  std::array<std::string, 2> ports_;
+  std::array<std::unique_ptr<Child>, 2> heads_;
+};
+
+TEST_F(HeadFailoverTest, TheClusterGoesOnWithAnotherHead) {
+  Init();
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << "the second node does not take part";
+  const std::array<pid_t, 2> nodes{PidOf("node", "n1"), PidOf("node", "n2")};
+  heads_[0].reset();    // kill -9
+  members_[0].reset();  // was on the same machine
+  RunTasks(4);          // what has room on its node waits for no head
+  std::string errors;
+  ASSERT_TRUE(Eventually([&] { return !Manta({"nodes"}, &errors).empty(); }, 30s)) << errors << heads_[1]->Err();
+  // The nodes are the same processes, and give each other work again.
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << Manta({"nodes"});
+  for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
+}
+
+}  // namespace
+}  // namespace manta::testing
