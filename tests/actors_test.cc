@@ -15,7 +15,7 @@ class Counter {
   explicit Counter(int start = 0) : value_(start) {}
   int Add(int by) { return value_ += by; }
   [[nodiscard]] int Value() const { return value_; }
-  int Pid() noexcept { return getpid(); }
+  [[nodiscard]] int Pid() const noexcept { return getpid(); }
   void Throw(const std::string& text) { throw std::invalid_argument(text); }
   void Die() { raise(SIGKILL); }
   // Dies once; the file tells a restarted actor that it has done so.
@@ -332,16 +332,16 @@ TEST_F(Actors, KillEndsAnActorAndSaysSoToItsCallers) {
   EXPECT_TRUE(Eventually([&] { return !Alive(pid); }));
 }
 
-TEST_F(Actors, AnActorThatCrashesFailsItsCallsWithTheSignal) {
-  auto counter = Actor<Counter>().Remote();
+TEST_F(Actors, AnActorWithoutRestartsThatCrashesFailsItsCallsWithTheSignal) {
+  auto counter = Actor<Counter>().SetMaxRestarts(0).Remote();
   Ref<void> die = counter.Task(&Counter::Die).Remote();
   Ref<int> behind = counter.Task(&Counter::Add).Remote(1);
   EXPECT_THAT(MessageOf<ActorDiedError>([&] { die.Get(10s); }), ::testing::HasSubstr("SIGKILL"));
   EXPECT_THROW(behind.Get(10s), ActorDiedError);
 }
 
-TEST_F(Actors, AnActorWithRestartsComesBackWithFreshState) {
-  auto counter = Actor<Counter>().SetMaxRestarts(1).Remote(10);
+TEST_F(Actors, WithoutReplayAnActorWithRestartsComesBackWithFreshState) {
+  auto counter = Actor<Counter>().SetReplay(false).SetMaxRestarts(1).Remote(10);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(5).Get(), 15);
   const std::string text = MessageOf<WorkerCrashedError>([&] { counter.Task(&Counter::Die).Remote().Get(10s); });
   EXPECT_THAT(text, ::testing::AllOf(::testing::HasSubstr("SIGKILL"), ::testing::HasSubstr("restarts used 1 of 1")));
@@ -354,7 +354,7 @@ TEST_F(Actors, AnActorWithRestartsComesBackWithFreshState) {
 
 TEST_F(Actors, CallsCaughtByARestartAreMadeAgainIfAsked) {
   const Sign died;
-  auto counter = Actor<Counter>().SetMaxRestarts(1).SetMaxCallRetries(1).Remote(10);
+  auto counter = Actor<Counter>().SetReplay(false).SetMaxRestarts(1).SetMaxCallRetries(1).Remote(10);
   Ref<int> first = counter.Task(&Counter::DieOnce).Remote(died.path());
   Ref<int> second = counter.Task(&Counter::Add).Remote(1);
   EXPECT_EQ(first.Get(10s), 10);

@@ -16,9 +16,9 @@ class Counter {
  public:
   explicit Counter(int start = 0) : value_(start) {}
   int Add(int by) { return value_ += by; }
-  int Value() { return value_; }
-  int Pid() { return getpid(); }
-  std::string Node() { return CurrentContext().node; }
+  [[nodiscard]] int Value() const { return value_; }
+  [[nodiscard]] int Pid() const { return getpid(); }
+  [[nodiscard]] std::string Node() const { return CurrentContext().node; }
   void Throw(const std::string& text) { throw std::invalid_argument(text); }
   void Die() { raise(SIGKILL); }
   int DieOnce(const std::string& path) {
@@ -337,7 +337,7 @@ TEST_F(ClusterActors, KillWorksFromAnyNodeAndTellsAllCallers) {
 
 TEST_F(ClusterActors, AnActorOnAnotherNodeThatCrashesFailsItsCallsWithTheSignal) {
   StartTwo();
-  auto counter = Actor<Counter>().SetResource("gold", 1).Remote();
+  auto counter = Actor<Counter>().SetMaxRestarts(0).SetResource("gold", 1).Remote();
   Ref<void> die = counter.Task(&Counter::Die).Remote();
   Ref<int> behind = counter.Task(&Counter::Add).Remote(1);
   EXPECT_THAT(MessageOf<ActorDiedError>([&] { die.Get(20s); }), HasSubstr("SIGKILL"));
@@ -346,7 +346,7 @@ TEST_F(ClusterActors, AnActorOnAnotherNodeThatCrashesFailsItsCallsWithTheSignal)
 
 TEST_F(ClusterActors, AnActorOnAnotherNodeRestartsAndOnlyTheCallThatItDiedInIsLost) {
   StartTwo();
-  auto counter = Actor<Counter>().SetResource("gold", 1).SetMaxRestarts(1).Remote(10);
+  auto counter = Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(1).Remote(10);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(5).Get(20s), 15);
   Ref<int> before = counter.Task(&Counter::Add).Remote(1);
   Ref<void> die = counter.Task(&Counter::Die).Remote();
@@ -361,7 +361,8 @@ TEST_F(ClusterActors, AnActorOnAnotherNodeRestartsAndOnlyTheCallThatItDiedInIsLo
 TEST_F(ClusterActors, CallsCaughtByARestartOnAnotherNodeAreMadeAgainIfAsked) {
   StartTwo();
   const Sign died;
-  auto counter = Actor<Counter>().SetResource("gold", 1).SetMaxRestarts(1).SetMaxCallRetries(1).Remote(10);
+  auto counter =
+      Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(1).SetMaxCallRetries(1).Remote(10);
   Ref<int> first = counter.Task(&Counter::DieOnce).Remote(died.path());
   Ref<int> second = counter.Task(&Counter::Add).Remote(1);
   EXPECT_EQ(first.Get(20s), 10);
@@ -371,7 +372,8 @@ TEST_F(ClusterActors, CallsCaughtByARestartOnAnotherNodeAreMadeAgainIfAsked) {
 TEST_F(ClusterActors, AnActorOfAKilledNodeRestartsOnAnother) {
   StartTwo();
   StartNode("n3");
-  auto counter = Actor<Counter>().SetResource("gold", 1).SetMaxRestarts(1).SetMaxCallRetries(-1).Remote(10);
+  auto counter =
+      Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(1).SetMaxCallRetries(-1).Remote(10);
   const std::string before = counter.Task(&Counter::Node).Remote().Get(20s);
   const int process = counter.Task(&Counter::Pid).Remote().Get(20s);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 11);
@@ -387,11 +389,71 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeRestartsOnAnother) {
   EXPECT_NE(after, "n1");
 }
 
+// Breaks this process's connections to workers of other nodes; its own daemon is reached by a Unix socket.
+int BreakConnections() {
+  int broken = 0;
+  for (const auto& item : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(item.path().filename().c_str());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family != AF_INET) continue;
+    if (shutdown(fd, SHUT_RDWR) == 0) ++broken;
+  }
+  return broken;
+}
+
+TEST_F(ClusterActors, AnActorOnAnotherNodeThatCrashesComesBackWithItsState) {
+  StartTwo();
+  const Sign died;
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
+  for (int i = 1; i <= 20; ++i) EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 10 + i);
+  Ref<int> first = counter.Task(&Counter::DieOnce).Remote(died.path());
+  std::vector<Ref<int>> behind;
+  for (int i = 0; i < 50; ++i) behind.push_back(counter.Task(&Counter::Add).Remote(1));
+  EXPECT_EQ(first.Get(20s), 30);
+  const std::vector<int> sums = Get(behind, 20s);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i)], 31 + i);
+}
+
+TEST_F(ClusterActors, AnActorOfAKilledNodeComesBackOnAnotherWithAllThatWasAnswered) {
+  StartTwo();
+  StartNode("n3");
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
+  const std::string before = counter.Task(&Counter::Node).Remote().Get(20s);
+  for (int i = 1; i <= 20; ++i) EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 10 + i);
+  std::vector<Ref<int>> pending;
+  for (int i = 0; i < 500; ++i) pending.push_back(counter.Task(&Counter::Add).Remote(1));
+  EXPECT_EQ(pending[100].Get(20s), 131);
+  kill(PidOf("node", before), SIGKILL);
+  const std::vector<int> sums = Get(pending, 60s);
+  for (int i = 0; i < 500; ++i) ASSERT_EQ(sums[static_cast<std::size_t>(i)], 31 + i);
+  const std::string after = counter.Task(&Counter::Node).Remote().Get(20s);
+  EXPECT_NE(after, before);
+  EXPECT_NE(after, "n1");
+  EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 530);
+}
+
+TEST_F(ClusterActors, ALostConnectionToAnActorCostsNoCallAndCountsNoneTwice) {
+  StartTwo();
+  const Sign go;
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
+  EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 11);
+  Ref<int> slow = counter.Task(&Counter::Wait).Remote(go.path());
+  std::vector<Ref<int>> behind;
+  for (int i = 0; i < 50; ++i) behind.push_back(counter.Task(&Counter::Add).Remote(1));
+  EXPECT_THROW(slow.Get(100ms), TimeoutError);
+  EXPECT_EQ(BreakConnections(), 1);
+  go.Give();
+  EXPECT_EQ(slow.Get(20s), 11);
+  const std::vector<int> sums = Get(behind, 20s);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i)], 12 + i);
+}
+
 TEST_F(ClusterActors, AnActorOfAKilledNodeWithoutRestartsIsDeadAndTheReasonIsTold) {
   StartTwo();
   const Sign never;
-  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
-  auto restarts = Actor<Counter>().SetResource("gold", 1).SetMaxRestarts(-1).Remote(10);
+  auto counter = Actor<Counter>().SetMaxRestarts(0).SetResource("gold", 1).Remote(10);
+  auto restarts = Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(-1).Remote(10);
   EXPECT_EQ(counter.Task(&Counter::Node).Remote().Get(20s), "n2");
   EXPECT_EQ(restarts.Task(&Counter::Node).Remote().Get(20s), "n2");
   Ref<int> pending = counter.Task(&Counter::Wait).Remote(never.path());
@@ -410,25 +472,12 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeWithoutRestartsIsDeadAndTheReasonIsTol
   never.Give();
 }
 
-// Breaks this process's connections to workers of other nodes; its own daemon is reached by a Unix socket.
-int BreakConnections() {
-  int broken = 0;
-  for (const auto& item : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::atoi(item.path().filename().c_str());
-    sockaddr_storage peer{};
-    socklen_t length = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family != AF_INET) continue;
-    if (shutdown(fd, SHUT_RDWR) == 0) ++broken;
-  }
-  return broken;
-}
-
 TEST_F(ClusterActors, ALostConnectionLosesWhatWasSentAndTheActorKeepsItsState) {
   StartTwo();
   const Sign go;
   const Sign second;
-  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
-  auto patient = Actor<Counter>().SetResource("gold", 1).SetMaxCallRetries(1).Remote(20);
+  auto counter = Actor<Counter>().SetReplay(false).SetResource("gold", 1).Remote(10);
+  auto patient = Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxCallRetries(1).Remote(20);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 11);
   EXPECT_EQ(patient.Task(&Counter::Add).Remote(1).Get(20s), 21);
   Ref<int> lost = counter.Task(&Counter::Wait).Remote(go.path());

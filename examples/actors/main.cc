@@ -41,7 +41,7 @@ void Read(const std::string& line, const manta::ActorHandle<WordCount>& counter)
 int main() {
   manta::Init();
 
-  auto counter = manta::Actor<WordCount>().SetName("words").SetMaxRestarts(1).Remote();
+  auto counter = manta::Actor<WordCount>().SetName("words").Remote();
   std::vector<manta::Ref<void>> reads;
   for (const char* line : {"the sea is wide", "the ray is a fish", "the fish is in the sea"}) {
     reads.push_back(manta::Task(Read).Remote(line, counter));
@@ -53,7 +53,7 @@ int main() {
     std::printf("%-5s %d\n", word.c_str(), count);
   }
 
-  // It dies, and comes back once, empty.
+  // A call kills it, and is tried four times in all; it comes back each time, with what it has counted.
   auto crash = manta::TryGet(counter.Task(&WordCount::Crash).Remote());
   std::printf("crashed: %s\n", crash.message().c_str());
   std::printf("words after the restart: %zu\n", counter.Task(&WordCount::Result).Remote().Get().size());

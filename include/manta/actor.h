@@ -3,12 +3,21 @@
 // order, one at a time, unless asked otherwise. A method that throws fails its call, not the actor.
 // The actor ends when its last handle goes, or by Kill.
 //
+// When its process or machine dies it comes back and repeats the calls since its last checkpoint, so that every call is
+// counted once and answered once (doc/failures.md says what that needs). Calls of const methods are not repeated.
+// Its state can be saved if its fields can be sent (manta/codec.h), or with a pair of methods
+//   T Save() const;     // any T that can be sent
+//   void Load(T saved); // into an actor that was just constructed with the same arguments
+// and then need not be rebuilt from the beginning.
+//
 //   auto counter = manta::Actor<Counter>().Remote(10);
 //   manta::Ref<int> value = counter.Task(&Counter::Add).Remote(5);
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -50,6 +59,48 @@ void Destroy(void* self) {
   delete static_cast<C*>(self);
 }
 
+template <typename C>
+concept SavesItself = requires(C& actor) { actor.Load(actor.Save()); };
+template <typename C>
+concept Savable = SavesItself<C> || (!std::is_polymorphic_v<C> && Encodable<C> && Decodable<C> &&
+                                     std::is_move_constructible_v<C>);  // else a factory may have made a derived one
+
+template <typename T>
+void SaveValue(const T& value, std::vector<std::byte>* out) {
+  out->resize(EncodedSize(value));
+  Encode(value, *out);
+}
+
+template <typename C>
+void Save(void* self, std::vector<std::byte>* out) {
+  C& actor = *static_cast<C*>(self);
+  if constexpr (SavesItself<C>)
+    SaveValue(actor.Save(), out);
+  else
+    SaveValue(actor, out);
+}
+
+template <typename C>
+void Load(void** self, std::span<const std::byte> state) {
+  if constexpr (SavesItself<C>) {
+    C& actor = *static_cast<C*>(*self);
+    actor.Load(Decode<std::remove_cvref_t<decltype(actor.Save())>>(state));
+  } else {
+    auto loaded = std::make_unique<C>(Decode<C>(state));
+    delete static_cast<C*>(*self);
+    *self = loaded.release();
+  }
+}
+
+template <typename C>
+void SetLife(Invocation& call) {
+  call.destroy = &Destroy<C>;
+  if constexpr (Savable<C>) {
+    call.save = &Save<C>;
+    call.load = &Load<C>;
+  }
+}
+
 template <typename C, typename R>
 C* Own(R made) {
   if constexpr (std::is_pointer_v<R>)
@@ -70,7 +121,7 @@ void Create(Invocation& call) {
   } else {
     call.self = Own<C>(WithArguments<typename S::Params>(call, F{}));
   }
-  call.destroy = &Destroy<C>;
+  SetLife<C>(call);
 }
 
 // What a constructor argument of type A arrives as: a Ref<T> as T where C can be made from that.
@@ -78,7 +129,7 @@ template <typename C, typename... A>
 void Construct(Invocation& call) {
   call.self = WithArguments<std::tuple<A...>>(
       call, [](auto&&... args) { return new C(std::forward<decltype(args)>(args)...); });
-  call.destroy = &Destroy<C>;
+  SetLife<C>(call);
 }
 
 template <typename A>
@@ -117,7 +168,9 @@ class MethodCaller {
     try {
       internal::AddArguments<typename S::Params>(arguments, std::forward<A>(args)...);
       internal::CallActor(actor_, site_, arguments, scope, plan_,
-                          internal::Results<R>::count | (internal::IsVector<R>::value ? 0x80000000U : 0), out);
+                          internal::Results<R>::count | (internal::IsVector<R>::value ? 0x80000000U : 0) |
+                              (read_only_ ? internal::kReadOnlyCall : 0),
+                          out);
     } catch (...) {
       arguments.Done();
       throw;
@@ -136,6 +189,8 @@ class MethodCaller {
     options_.call_retries = retries;
     return Changed();
   }
+  // The call does not change the actor, and is not repeated after a crash. Const methods are so by themselves.
+  MethodCaller& ReadOnly(bool yes = true) { return read_only_ = yes, *this; }
 
  private:
   MethodCaller& Changed() {
@@ -149,6 +204,7 @@ class MethodCaller {
   TaskOptions options_;
   const internal::Plan* plan_ = nullptr;
   bool plain_ = true;
+  bool read_only_ = S::read_only;
 };
 
 template <typename C>
@@ -246,8 +302,25 @@ class ActorCreator {
   ActorCreator& SetMaxConcurrency(std::uint32_t calls) { return settings_.concurrency = calls, *this; }
   // A call whose arguments are ready may overtake one that still waits for its own.
   ActorCreator& SetAsyncOrder() { return settings_.ordered = false, *this; }
+  // After the death of its process or machine; -1, the default: always.
   ActorCreator& SetMaxRestarts(std::int64_t restarts) { return settings_.max_restarts = restarts, *this; }
+  // How often a call in which it died is begun again; the default is 3.
   ActorCreator& SetMaxCallRetries(std::int64_t retries) { return settings_.max_call_retries = retries, *this; }
+  // Without replay it comes back as its constructor makes it, if SetMaxRestarts lets it, and calls that it had begun
+  // fail unless SetMaxCallRetries is set.
+  ActorCreator& SetReplay(bool replay) { return settings_.replay = replay, *this; }
+  // Its state is saved after so many calls (read-only ones do not count): no more than these are repeated.
+  ActorCreator& CheckpointEvery(std::uint64_t calls) {
+    static_assert(internal::Savable<C>, "manta: CheckpointEvery needs fields that can be sent, or Save() and Load()");
+    return settings_.checkpoint_calls = calls, *this;
+  }
+  // … or after a call, when the last time was so long ago.
+  template <typename Rep, typename Period>
+  ActorCreator& CheckpointEvery(std::chrono::duration<Rep, Period> time) {
+    static_assert(internal::Savable<C>, "manta: CheckpointEvery needs fields that can be sent, or Save() and Load()");
+    settings_.checkpoint_time = std::chrono::ceil<std::chrono::microseconds>(time);
+    return *this;
+  }
   ActorCreator& SetDetached() { return settings_.detached = true, *this; }
   ActorCreator& GetIfExists() { return settings_.get_if_exists = true, *this; }
   // Where it runs (manta/placement.h). By name ("n2") or number; `soft`: another node will do when that one is gone.

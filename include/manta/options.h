@@ -55,11 +55,15 @@ struct ActorSettings {
   std::map<std::string, double> resources;
   bool detached = false;  // lives on when its creator is gone
   bool get_if_exists = false;
-  std::int64_t max_restarts = 0;      // -1: no limit
-  std::int64_t max_call_retries = 0;  // of calls caught by a restart; -1: no limit
-  std::uint32_t concurrency = 1;      // calls at a time
-  bool ordered = true;                // calls of one caller run in order
-  std::string about;                  // a front end's own facts, for whoever finds the actor by its name
+  // -1: no limit. If not set: no limit and 3, but of a concurrent actor no limit and 0, and without replay 0 and 0.
+  std::optional<std::int64_t> max_restarts;
+  std::optional<std::int64_t> max_call_retries;  // of calls caught by a restart
+  std::uint32_t concurrency = 1;                 // calls at a time
+  bool ordered = true;                           // calls of one caller run in order
+  bool replay = true;                            // a restart repeats the calls since the last checkpoint
+  std::uint64_t checkpoint_calls = 0;            // a checkpoint after so many calls; 0: when the engine sees fit
+  std::chrono::microseconds checkpoint_time{0};  // … or so long after the last; 0: the same
+  std::string about;                             // a front end's own facts, for whoever finds the actor by its name
   Placement placement;
 };
 

@@ -407,6 +407,7 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   settings.get_if_exists = get_if_exists != 0;
   settings.max_restarts = restarts;
   settings.max_call_retries = retries;
+  settings.replay = false;  // a restart makes the object anew
   settings.ordered = ordered != 0;
   settings.about.assign(about, static_cast<std::size_t>(about_size));
   std::vector<PyObject*> values;

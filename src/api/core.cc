@@ -47,7 +47,7 @@ struct ActorName {
   Id id;
   NodeNumber home = 0;
   std::int16_t retries = 0;
-  std::uint16_t ordered = 0;
+  std::uint16_t ways = 0;  // 1: its calls are ordered, 2: they are replayed
 };
 static_assert(sizeof(ActorName) == kRefBytes);
 
@@ -169,7 +169,7 @@ void EncodeActor(ActorEntry* actor, std::byte* out) {
     const std::lock_guard lock(EntryTable::Get().mutex);  // a thread that finds the actor by name writes them
     name = {actor->id, actor->home,
             static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000)),
-            static_cast<std::uint16_t>(actor->options.ordered ? 1 : 0)};
+            static_cast<std::uint16_t>((actor->options.ordered ? 1 : 0) | (actor->options.replay ? 2 : 0))};
   }
   std::memcpy(out, &name, sizeof name);
   if (t_scope == nullptr) return;
@@ -182,7 +182,8 @@ ActorEntry* DecodeActor(const std::byte* in) {
   std::memcpy(&name, in, sizeof name);
   if (name.id.empty()) return nullptr;
   wire::ActorOptions options;
-  options.ordered = name.ordered != 0;
+  options.ordered = (name.ways & 1) != 0;
+  options.replay = (name.ways & 2) != 0;
   options.max_call_retries = name.retries;
   return Here()->AdoptActor(name.id, name.home, &options, false);
 }

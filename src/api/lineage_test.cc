@@ -24,7 +24,7 @@
 #include "base/fd.h"
 #include "manta/codec.h"
 #include "shm/arena.h"
-#include "shm/order_log.h"
+#include "shm/journal.h"
 #include "shm/spec.h"
 #include "types/id.h"
 
@@ -74,6 +74,22 @@ std::optional<shm::Arena> ArenaOf(pid_t pid, pid_t holder) {
     }
   }
   closedir(open_fds);
+  return found;
+}
+
+// Memory of that name which `holder` has.
+base::Fd MemoryOf(std::string_view name, pid_t holder) {
+  const std::string folder = "/proc/" + std::to_string(holder) + "/fd";
+  DIR* open_fds = opendir(folder.c_str());
+  base::Fd found;
+  while (const dirent* item = open_fds == nullptr ? nullptr : readdir(open_fds)) {
+    const std::string path = folder + "/" + item->d_name;
+    char target[256] = {};
+    if (readlink(path.c_str(), target, sizeof target - 1) <= 0) continue;
+    if (std::string_view(target).find(name) == std::string_view::npos) continue;
+    found = base::Fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  if (open_fds != nullptr) closedir(open_fds);
   return found;
 }
 
@@ -188,17 +204,23 @@ TEST_F(LineageTest, TheRecordsOfAnActorsCallsOutliveTheDriver) {
 TEST_F(LineageTest, TheOrderOfAnActorsCallsOutlivesTheActor) {
   ASSERT_EQ(calls_.size(), 5U);
   KillDriverAndActor();
-  const std::optional<shm::Arena> arena = ArenaOf(worker_, daemon_);
-  ASSERT_TRUE(arena.has_value()) << "the daemon does not hold the actor's arena";
-  const std::uint64_t offset = reinterpret_cast<const shm::ArenaHeader*>(arena->at(0))->order_log.load();
-  ASSERT_TRUE(shm::Arena::Valid(offset, sizeof(shm::OrderMemory)));
-  const auto& log = *reinterpret_cast<const shm::OrderMemory*>(arena->at(offset));
-  ASSERT_GE(log.count.load(), 1 + calls_.size());  // the first one asked for its pid
-  for (std::size_t i = 0; i < calls_.size(); ++i) {
-    EXPECT_EQ(ToHex(log.records[1 + i].call), ToHex(calls_[i])) << i;
-    EXPECT_NE(log.records[1 + i].digest, 0U);
-    EXPECT_EQ(log.records[1 + i].failed, 0U);
-  }
+  base::Fd fd = MemoryOf("manta-journal", daemon_);
+  ASSERT_TRUE(fd.valid()) << "the daemon does not hold the actor's journal";
+  Result<shm::Journal> journal = shm::Journal::Open(std::move(fd));
+  ASSERT_TRUE(journal.ok()) << journal.status().message();
+  std::vector<Id> order;
+  ASSERT_TRUE(journal
+                  ->ForCalls([&](const shm::CallRecord& record, const std::byte* spec, std::uint64_t bytes) {
+                    Result<shm::SpecReader> reader = shm::SpecReader::Open(spec, bytes);
+                    EXPECT_TRUE(reader.ok());
+                    if (reader.ok()) order.push_back(reader->header().id);
+                    EXPECT_NE(record.digest, 0U);
+                    EXPECT_EQ(record.failed, 0U);
+                    return true;
+                  })
+                  .ok());
+  ASSERT_GE(order.size(), 1 + calls_.size());  // the first one asked for its pid
+  for (std::size_t i = 0; i < calls_.size(); ++i) EXPECT_EQ(ToHex(order[1 + i]), ToHex(calls_[i])) << i;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "node/actors.h"
 
+#include <cstdio>
+
 #include "node/actor_state.h"
 #include "shm/arena.h"
 
@@ -61,6 +63,8 @@ Result<Id> Actors::Make(const wire::CreateActor& message, ProcessId creator, con
   record.job = job;
   record.wanted = NodeOf(creator);
   if (NodeOf(creator) == self_) record.watchers.insert(creator);
+  record.args = message.args;
+  record.arg_owners = message.arg_owners;
   directory_.SetContained(message.actor, message.args, message.arg_owners);
   Perform(actions);
   return message.actor;
@@ -68,6 +72,7 @@ Result<Id> Actors::Make(const wire::CreateActor& message, ProcessId creator, con
 
 void Actors::Ready(Peer& peer, const wire::ActorReady& message) {
   if (peer.worker == nullptr || peer.worker->actor != message.actor || message.actor.empty()) return;
+  calls_replayed_ += message.replayed;
   ActorActions actions;
   table_.Ready(message.actor, &actions);
   Perform(actions);
@@ -82,6 +87,19 @@ void Actors::Failed(Peer& peer, const wire::ActorFailed& message) {
   table_.ConstructorFailed(message.actor, message.failure, &actions);
   Perform(actions);
   Tidy(message.actor);
+}
+
+void Actors::Keeps(Peer& peer, const wire::ActorKeeps& message) {
+  const auto it = records_.find(message.actor);
+  if (peer.worker == nullptr || it == records_.end() || it->second.worker != peer.worker) return;
+  if (message.owners.size() != message.objects.size()) return;
+  if (!message.all) return directory_.AddContained(message.actor, message.objects, message.owners);
+  std::vector<Id> objects = it->second.args;
+  std::vector<ProcessId> owners = it->second.arg_owners;
+  owners.resize(objects.size(), OnNode(self_, 1));  // of this node
+  objects.insert(objects.end(), message.objects.begin(), message.objects.end());
+  owners.insert(owners.end(), message.owners.begin(), message.owners.end());
+  directory_.SetContained(message.actor, objects, owners);
 }
 
 void Actors::Attach(Peer& peer, const wire::AttachActor& message) {
@@ -303,6 +321,7 @@ void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify
   if (notify.phase != rules::ActorPhase::kDead) return;
   record.callers.clear();
   record.spec = {};
+  record.journal = {};
   directory_.Empty(actor);
   if (record.worker == nullptr && record.host == 0) TellGone(actor, record);
   if (elsewhere_ != nullptr) elsewhere_->Died(actor, record.options, record.job);
@@ -345,13 +364,34 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
   } else if (!table_.Placed(actor)) {
     pool_.Release(*worker);
     ReturnLease(record);
+  } else if (record.options.replay && table_.Get(actor)->epoch > 0 && !record.journal.valid()) {
+    pool_.Release(*worker);
+    ReturnLease(record);
+    table_.ConstructorFailed(
+        actor,
+        Failure{
+            Code::kActorDied,
+            Cat(Describe(actor),
+                " cannot come back: the calls that it would have to repeat, and its saved state, were on another node"),
+            {},
+            {}},
+        &actions);
   } else {
     record.worker = worker;
     worker->actor = actor;
     worker->lease = record.lease;
-    worker->peer->connection->Send(wire::ActorStart{actor, table_.Get(actor)->epoch, record.job, record.options,
-                                                    record.spec, record.owner, record.options.need.Get("GPU") > 0,
-                                                    record.gpus, self_});
+    const wire::ActorStart start{
+        actor,        table_.Get(actor)->epoch,           record.job,  record.options, record.spec,
+        record.owner, record.options.need.Get("GPU") > 0, record.gpus, self_};
+    if (const Status made = MakeJournal(record.options, &record.journal); !made.ok()) {
+      std::fprintf(stderr, "mantad: %s will not outlive its process: %s\n", Describe(actor).c_str(),
+                   made.message().c_str());
+    }
+    if (record.journal.valid()) {
+      worker->peer->connection->Send(start, 0, {record.journal.get()});
+    } else {
+      worker->peer->connection->Send(start);
+    }
   }
   Perform(actions);
   Tidy(actor);
@@ -361,7 +401,9 @@ void Actors::Introduce(const Id& actor, const Record& record, ProcessId caller, 
   if (record.host != 0) return elsewhere_->Attach(caller, actor, record.host, record.epoch);
   const Peer* peer = peers_.Find(caller);
   if (peer == nullptr || record.worker == nullptr) return;
-  record.worker->peer->connection->Send(wire::ActorCaller{caller, at.queue, at.lane}, 0, {peer->arena.get()});
+  wire::ActorCaller told{caller, at.queue, at.lane};
+  told.reruns = peer->worker != nullptr;
+  record.worker->peer->connection->Send(told, 0, {peer->arena.get()});
 }
 
 void Actors::ReturnLease(Record& record) {
@@ -431,7 +473,8 @@ void Actors::DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exa
   if (record == nullptr) return;
   record->host = 0;
   record->far_worker = kNoProcess;
-  record->wanted = exact ? host : 0;  // if that is out of reach, anywhere
+  static_cast<void>(MakeJournal(record->options, &record->journal));  // nothing that it did was seen elsewhere
+  record->wanted = exact ? host : 0;                                  // if that is out of reach, anywhere
   ActorActions actions;
   if (exact && message.token == 0 && ++record->false_starts <= kMostFalseStarts) {
     table_.NeverBegan(message.actor, &actions);
@@ -446,6 +489,26 @@ void Actors::DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exa
   table_.WorkerDied(message.actor, message.failure, &actions);
   Perform(actions);
   Tidy(message.actor);
+}
+
+bool Actors::TakeCopy(NodeNumber host, const wire::FarJournal& message) {
+  Record* record = HostedOn(message.actor, host, message.epoch);
+  if (record == nullptr) return false;
+  Status status = MakeJournal(record->options, &record->journal);
+  if (status.ok()) status = shm::Write(record->journal.get(), message.parts);
+  if (!status.ok()) {
+    std::fprintf(stderr, "mantad: %s will not outlive its node: %s\n", Describe(message.actor).c_str(),
+                 status.message().c_str());
+    record->journal = {};
+  }
+  return true;
+}
+
+std::vector<wire::FarJournal> Actors::Copies(const Id& actor) const {
+  const auto it = records_.find(actor);
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (it == records_.end() || known == nullptr) return {};
+  return CopiesOf(actor, known->epoch, it->second.journal);
 }
 
 void Actors::CouldNotStart(const Id& actor, const Failure& why, bool for_good) {

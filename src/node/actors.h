@@ -19,6 +19,7 @@
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
 #include "wire/cluster_messages.h"
+#include "wire/journal_messages.h"
 
 namespace manta::node {
 
@@ -54,6 +55,7 @@ class Actors {
   void Create(Peer& peer, std::uint64_t call, const wire::CreateActor& message);
   void Ready(Peer& peer, const wire::ActorReady& message);
   void Failed(Peer& peer, const wire::ActorFailed& message);
+  void Keeps(Peer& peer, const wire::ActorKeeps& message);
   void Attach(Peer& peer, const wire::AttachActor& message);
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
@@ -98,6 +100,10 @@ class Actors {
   // `exact`: `token` is the call that it died in.
   void DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exact);
   void CouldNotStart(const Id& actor, const Failure& why, bool for_good);
+  // What has become of its journal there. False: it does not run there.
+  bool TakeCopy(NodeNumber host, const wire::FarJournal& message);
+  // For the node where it will run.
+  [[nodiscard]] std::vector<wire::FarJournal> Copies(const Id& actor) const;
   // Another node has callers of it; it is told what it is.
   void Watch(NodeNumber node, const Id& actor);
   void NodeDown(NodeNumber node, const std::string& why);
@@ -108,6 +114,7 @@ class Actors {
   [[nodiscard]] bool IsDetached(const Id& actor) const;
   [[nodiscard]] bool HasDetached(const Id& job) const;
   [[nodiscard]] std::size_t living() const { return table_.living(); }
+  [[nodiscard]] std::uint64_t calls_replayed() const { return calls_replayed_; }
   // As living actors are called in messages: "actor Counter 3fa9".
   [[nodiscard]] std::string Describe(const Id& actor) const;
 
@@ -119,6 +126,9 @@ class Actors {
   struct Record {
     wire::ActorOptions options;
     std::string spec;
+    std::vector<Id> args;  // what the spec has Refs to
+    std::vector<ProcessId> arg_owners;
+    base::Fd journal;  // what outlives its process (shm/journal.h); none: nothing does
     ProcessId owner = kNoProcess;
     Id job;
     std::uint64_t lease = 0;
@@ -163,6 +173,7 @@ class Actors {
   std::unordered_map<Id, Record> records_;
   Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
+  std::uint64_t calls_replayed_ = 0;
   NodeNumber self_ = 0;
   ActorsElsewhere* elsewhere_ = nullptr;  // this is the only node
   GuestEvents guest_events_;

@@ -31,6 +31,13 @@ void Directory::SetContained(const Id& container, const std::vector<Id>& ids, co
   }
 }
 
+void Directory::AddContained(const Id& container, const std::vector<Id>& ids, const std::vector<ProcessId>& owners) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    references_.Hold(ids[i], rules::Holder::Container(container));
+    if (far_.IsFar(owners[i])) far_.Held(ids[i], owners[i]);
+  }
+}
+
 void Directory::GiveTo(const Id& id, ProcessId owner, ProcessId process) {
   far_.Given(id, owner);
   HoldOne(id, process);

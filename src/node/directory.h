@@ -70,6 +70,8 @@ class Directory {
   void WhenHeld(std::function<void()> done) { far_.Barrier(std::move(done)); }
   // From now on `container` (an actor) holds these, until Empty. `owners` of each; none at all: all are of this node.
   void SetContained(const Id& container, const std::vector<Id>& ids, const std::vector<ProcessId>& owners);
+  // These, too. `owners` of each.
+  void AddContained(const Id& container, const std::vector<Id>& ids, const std::vector<ProcessId>& owners);
   void Empty(const Id& container);
   // The objects it owned and did not publish are lost; what it held is let go.
   void ProcessDied(ProcessId process, const std::string& who);

@@ -66,7 +66,7 @@ void FarActors::Register() {
     if (message.bounced) return Bounced(message.actor);
     parts_.cluster.Withdraw(placing->ticket);
     placing_.erase(message.actor);
-    parts_.actors.CouldNotStart(message.actor, message.failure, false);
+    parts_.actors.CouldNotStart(message.actor, message.failure, message.failure.code == Code::kActorDied);
   });
   links.On<wire::FarActorStarting>([this](NodeNumber from, const wire::FarActorStarting& message, std::uint64_t) {
     if (FindAsked(message.actor, from, message.epoch) != nullptr) placing_.erase(message.actor);
@@ -463,6 +463,9 @@ void FarActors::SendStart(const Id& actor, const rules::Placement& placement, co
   message.final = placement.final;
   message.job = facts.value();
   parts_.far_leases.JobRunsOn(order->job, placement.node);
+  for (const wire::FarJournal& copy : parts_.actors.Copies(actor)) {
+    parts_.cluster.links().Send(placement.node, copy);
+  }
   parts_.cluster.links().Send(placement.node, message);
 }
 

@@ -23,6 +23,8 @@ Guests::Guests(Cluster& cluster, Peers& peers, WorkerPool& pool, Leases& leases,
       [this](NodeNumber from, const wire::FarStopActor& message, std::uint64_t) { Stop(from, message); });
   links.On<wire::FarAttachActor>(
       [this](NodeNumber from, const wire::FarAttachActor& message, std::uint64_t) { Attach(from, message); });
+  links.On<wire::FarJournal>(
+      [this](NodeNumber from, const wire::FarJournal& message, std::uint64_t call) { Bring(from, message, call); });
   links.WhenDown([this](NodeNumber node, const Status& why) { NodeDown(node, why); });
 }
 
@@ -47,7 +49,43 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 
 // ---- the home's orders ----
 
+// A copy of what a guest of another node did, or what one that comes here is to go on with.
+void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call) {
+  if (actors_.TakeCopy(from, message) || call != 0) {
+    if (call != 0) cluster_.links().Answer(from, call, wire::Done{});
+    return;
+  }
+  Brought& brought = brought_[message.actor];
+  if (brought.home != from || brought.epoch != message.epoch) brought = Brought{from, message.epoch, {}};
+  if (!brought.journal.valid()) {
+    Result<base::Fd> made = shm::Journal::Make();
+    if (!made.ok()) return;  // Start will miss it
+    brought.journal = std::move(*made);
+  }
+  if (!shm::Write(brought.journal.get(), message.parts).ok()) brought.journal = {};
+}
+
+void Guests::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message) {
+  const auto it = guests_.find(message.actor);
+  if (it == guests_.end() || it->second.worker != peer.worker || peer.worker == nullptr) {
+    return peer.connection->Fail(call, Status(Code::kNotFound, "this actor is not a guest of this node"));
+  }
+  cluster_.links().Call<wire::Done>(
+      it->second.home, wire::FarJournal{message.actor, it->second.order.epoch, message.parts},
+      [this, alive = alive_, process = peer.process, call](const Result<wire::Done>& done) {
+        Peer* asking = *alive ? peers_.Find(process) : nullptr;
+        if (asking == nullptr) return;
+        if (!done.ok()) return asking->connection->Fail(call, done.status());
+        asking->connection->Send(wire::Done{}, call);
+      });
+}
+
 void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
+  base::Fd journal;
+  if (const auto it = brought_.find(message.actor); it != brought_.end()) {
+    if (it->second.home == from && it->second.epoch == message.epoch) journal = std::move(it->second.journal);
+    brought_.erase(it);
+  }
   const Resources& need = message.options.need;
   if (far_leases_.draining()) return Refuse(from, message, true, Status(Code::kUnavailable, "it is being drained"));
   const Strategy& strategy = message.options.strategy;
@@ -66,10 +104,14 @@ void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
   if (guests_.contains(message.actor)) {
     return Refuse(from, message, true, Status(Code::kUnavailable, "its former process has not ended yet"));
   }
+  if (message.epoch > 0 && message.options.replay && !journal.valid()) {
+    return Refuse(from, message, false, Status(Code::kActorDied, "the actor's journal did not come with it"));
+  }
   if (message.ticket != 0) far_leases_.Arrived(message.ticket);
   Guest& fresh = guests_[message.actor];
   fresh.home = from;
   fresh.order = message;
+  fresh.journal = std::move(journal);
   far_leases_.WhenJobIsHere(
       message.job, [this, alive = alive_, actor = message.actor, epoch = message.epoch](const Status& here) {
         Guest* guest = *alive ? Find(actor, epoch) : nullptr;
@@ -111,8 +153,16 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   guest->worker = worker;
   worker->actor = actor;
   worker->lease = guest->lease;
-  worker->peer->connection->Send(wire::ActorStart{actor, epoch, order.job.job, order.options, order.spec, order.owner,
-                                                  order.options.need.Get("GPU") > 0, guest->gpus, guest->home});
+  const wire::ActorStart start{
+      actor,       epoch,      order.job.job, order.options, order.spec, order.owner, order.options.need.Get("GPU") > 0,
+      guest->gpus, guest->home};
+  static_cast<void>(MakeJournal(order.options, &guest->journal));
+  if (guest->journal.valid()) {
+    worker->peer->connection->Send(start, 0, {guest->journal.get()});
+    worker->peer->connection->Send(wire::CopyWanted{actor});
+  } else {
+    worker->peer->connection->Send(start);
+  }
   cluster_.links().Send(guest->home, wire::FarActorStarting{actor, epoch});
 }
 
@@ -159,6 +209,7 @@ void Guests::NodeDown(NodeNumber node, const Status& why) {
     }
   }
   std::erase_if(coming_, [&](const auto& entry) { return NodeOf(entry.second.caller) == node; });
+  std::erase_if(brought_, [&](const auto& entry) { return entry.second.home == node; });
 }
 
 // ---- the worker's words ----
@@ -182,10 +233,13 @@ bool Guests::Failed(const Peer& peer, const wire::ActorFailed& message) {
 bool Guests::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current) {
   const auto it = guests_.find(worker.actor);
   if (it == guests_.end() || it->second.worker != &worker) return false;
-  const Guest guest = std::move(it->second);
+  Guest guest = std::move(it->second);
   guests_.erase(it);
   leases_.WorkerDied(worker, failure, 0);
   const Id actor = std::exchange(worker.actor, {});
+  for (const wire::FarJournal& copy : CopiesOf(actor, guest.order.epoch, guest.journal)) {
+    cluster_.links().Send(guest.home, copy);
+  }
   cluster_.links().Send(guest.home, wire::FarActorDied{actor, guest.order.epoch, failure, current});
   return true;
 }
@@ -197,7 +251,9 @@ bool Guests::Introduce(const Id& actor, std::uint32_t epoch, ProcessId caller, s
   const Guest* guest = Find(actor, epoch);
   const Peer* peer = peers_.Find(caller);
   if (guest == nullptr || !guest->ready || peer == nullptr) return false;
-  guest->worker->peer->connection->Send(wire::ActorCaller{caller, queue, lane}, 0, {peer->arena.get()});
+  wire::ActorCaller told{caller, queue, lane};
+  told.reruns = peer->worker != nullptr;
+  guest->worker->peer->connection->Send(told, 0, {peer->arena.get()});
   peers_.Send(caller, ActorIs(actor, wire::ActorPhase::kAlive, guest->worker->process(), {}));
   return true;
 }

@@ -5,6 +5,9 @@
 //
 // When the connection to its home ends, a guest's worker is killed: the home starts another elsewhere.
 //
+// What outlives a guest's process (shm/journal.h) has a copy at its home, which is brought up to date before an answer
+// leaves this node, and whole when the process dies. One that comes back, here or elsewhere, comes with that copy.
+//
 // It also lets callers of other nodes in, to guests and to the actors that are at home here: the caller's node asks,
 // the worker is told whom to expect, and says where it waits.
 //
@@ -27,6 +30,7 @@
 #include "node/placer.h"
 #include "node/worker_pool.h"
 #include "wire/cluster_messages.h"
+#include "wire/journal_messages.h"
 
 namespace manta::node {
 
@@ -45,6 +49,7 @@ class Guests {
   // False, of these: it is no guest's.
   bool Ready(const Peer& peer, const wire::ActorReady& message);
   bool Failed(const Peer& peer, const wire::ActorFailed& message);
+  void Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message);
   bool WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);
 
   // A process of this node calls a guest. False: it does not run here, or not yet.
@@ -64,6 +69,12 @@ class Guests {
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
     bool ready = false;
+    base::Fd journal = {};
+  };
+  struct Brought {
+    NodeNumber home = 0;
+    std::uint32_t epoch = 0;
+    base::Fd journal;
   };
   struct Coming {  // a caller that a worker was told to expect
     Id actor;
@@ -73,6 +84,7 @@ class Guests {
   };
 
   void Start(NodeNumber from, const wire::FarStartActor& message);
+  void Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call);
   void Refuse(NodeNumber to, const wire::FarStartActor& message, bool bounced, const Status& why);
   void Place(const Id& actor, std::uint32_t epoch, Worker* worker, const Status& why);
   void Stop(NodeNumber from, const wire::FarStopActor& message);
@@ -90,7 +102,8 @@ class Guests {
   Placer& placer_;
   Actors& actors_;
   std::unordered_map<Id, Guest> guests_;
-  std::map<std::uint64_t, Coming> coming_;  // by pass
+  std::map<std::uint64_t, Coming> coming_;   // by pass
+  std::unordered_map<Id, Brought> brought_;  // journals of guests that will be started next
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -30,6 +30,12 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
   if (peer.role == wire::Role::kTool) {
     return peer.connection->Close(Status(Code::kCorrupt, "a tool may only ask for the status"));
   }
+  if (frame.kind == wire::CopyJournal::kKind) {
+    return On<wire::CopyJournal>(peer, frame, [&](const auto& message) {
+      if (guests_ != nullptr) return guests_->Copy(peer, call, message);
+      peer.connection->Fail(call, Status(Code::kInvalid, "a node of its own has no guests"));
+    });
+  }
   switch (frame.kind) {
     case Kind::kGoodbye: {
       const auto it = jobs_.find(peer.job);
@@ -97,6 +103,8 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
       return On<wire::ActorFailed>(peer, frame, [&](const auto& message) {
         if (guests_ == nullptr || !guests_->Failed(peer, message)) actors_.Failed(peer, message);
       });
+    case Kind::kActorKeeps:
+      return On<wire::ActorKeeps>(peer, frame, [&](const auto& message) { actors_.Keeps(peer, message); });
     case Kind::kAttachActor:
       return On<wire::AttachActor>(peer, frame, [&](const auto& message) {
         return far_actors_ != nullptr ? far_actors_->Attach(peer, message) : actors_.Attach(peer, message);
@@ -330,6 +338,7 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
     reply.bytes_sent = transfers_->counters().bytes_out.load(std::memory_order_relaxed);
     reply.bytes_fetched = transfers_->counters().bytes_in.load(std::memory_order_relaxed);
   }
+  reply.calls_replayed = actors_.calls_replayed();
   if (far_) {
     reply.lease_requests = far_->counts().requests;
     reply.lease_questions = far_->counts().questions;

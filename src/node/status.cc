@@ -185,7 +185,7 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
         << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled
         << ", \"bytes_sent\": " << reply.bytes_sent << ", \"bytes_fetched\": " << reply.bytes_fetched
         << ", \"lease_requests\": " << reply.lease_requests << ", \"lease_questions\": " << reply.lease_questions
-        << ", \"jobs\": [";
+        << ", \"calls_replayed\": " << reply.calls_replayed << ", \"jobs\": [";
     for (std::size_t j = 0; j < reply.jobs.size(); ++j) {
       const wire::StatusReply::Job& job = reply.jobs[j];
       out << (j == 0 ? "" : ", ") << "{\"job\": " << Quoted(ToHex(job.job)) << ", \"program\": " << Quoted(job.program)

@@ -21,15 +21,20 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   if (settings.concurrency == 0 || settings.concurrency > 1000) {
     return Status(Code::kInvalid, Cat("an actor cannot run ", settings.concurrency, " calls at a time: 1 to 1000"));
   }
-  if (settings.max_restarts < -1 || settings.max_call_retries < -1) {
+  // Of one that runs calls side by side nobody can say in which order they acted.
+  options.replay = settings.replay && settings.concurrency == 1;
+  options.checkpoint_calls = settings.checkpoint_calls;
+  options.checkpoint_us = settings.checkpoint_time.count();
+  options.max_restarts = settings.max_restarts.value_or(settings.replay ? -1 : 0);
+  options.max_call_retries = settings.max_call_retries.value_or(options.replay ? TaskOptions{}.retries : 0);
+  if (options.max_restarts < -1 || options.max_call_retries < -1) {
     return Status(Code::kInvalid, "restarts and retries are counts, or -1 for no limit");
   }
+  if (options.checkpoint_us < 0) return Status(Code::kInvalid, "the time between two checkpoints cannot be negative");
   options.name = settings.name;
   options.space = settings.space.empty() ? setup_.space : settings.space;
   options.detached = settings.detached;
   options.get_if_exists = settings.get_if_exists;
-  options.max_restarts = settings.max_restarts;
-  options.max_call_retries = settings.max_call_retries;
   options.concurrency = settings.concurrency;
   options.ordered = settings.ordered && settings.concurrency == 1;
   options.about = settings.about;
@@ -170,6 +175,8 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
   shm::SpecHeader header;
   if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
   header.id = NextId();
+  header.flags |= RerunFlags();
+  if (!scope.entries.empty()) header.flags |= shm::SpecHeader::kLoose;
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
   Lock lock(mutex_);
@@ -291,7 +298,12 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
   queue.ring.ForClaimed(actor->lane->index, [&](std::uint64_t spec, std::uint64_t position) {
     if (Entry* entry = find(spec, position); entry != nullptr) begun.push_back(entry);
   });
-  if (actor->lane->sent_far && state.exact) {
+  actor->crash = state.failure;
+  Entry* died_in = nullptr;
+  for (Entry* entry : begun) {
+    if (state.exact && shm::TaskToken(entry->index, entry->generation) == state.token) died_in = entry;
+  }
+  if (actor->lane->sent_far && state.exact && !actor->options.replay) {
     // Sent is not begun: that are only those up to the call in which it died.
     const auto last = std::find_if(begun.begin(), begun.end(), [&](const Entry* entry) {
       return shm::TaskToken(entry->index, entry->generation) == state.token;
@@ -311,7 +323,20 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
   actor->lane->sent_far = false;
   std::deque<ClassQueue::Waiting> rest = std::move(queue.backlog);
   queue.backlog.clear();
-  for (Entry* entry : begun) RetryOrFail(entry, state.failure, true, false, worker);
+  for (Entry* entry : begun) {
+    if (actor->options.replay) {
+      // Its answer may be in the actor's journal. If not, it is begun again as often as it may be, by which a call that
+      // the actor did not die in does not lose.
+      const bool blamed = entry == died_in;
+      const bool last = blamed && entry->retries == 0;
+      MarkSpec(entry,
+               static_cast<std::uint16_t>((blamed ? shm::SpecHeader::kBegun : 0) | (last ? shm::SpecHeader::kOnce : 0)),
+               shm::SpecHeader::kFresh);
+      if (entry->retries >= 0 && (!blamed || last)) ++entry->retries;
+      entry->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
+    }
+    RetryOrFail(entry, state.failure, true, false, worker);
+  }
   for (Entry* entry : waiting) {
     if (!entry->done()) Push(entry);
   }

@@ -138,6 +138,7 @@ struct ActorEntry {
   bool killed = false;  // by us, for good
   wire::ActorPhase phase = wire::ActorPhase::kStarting;
   Failure failure;  // once dead
+  Failure crash;    // the last, of one that came back
   std::unique_ptr<owner::ClassQueue> queue;
   owner::Lane* lane = nullptr;
   std::deque<Entry*> order;  // ordered actors: calls not yet in the ring, first one parked or blocked

@@ -124,6 +124,11 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
       for (Place& place : places) place.node = NodeOf(worker);
       link().Free(std::move(orphans), std::move(places));
     }
+    if (crashed) {
+      MarkSpec(entry, shm::SpecHeader::kRerun);
+    } else {
+      MarkSpec(entry, shm::SpecHeader::kFresh, shm::SpecHeader::kRerun);
+    }
     Push(entry);
     return;
   }
@@ -169,10 +174,18 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
     if (to_blame || (entry->flags & Entry::kCancelled) != 0 || (once && (entry->flags & Entry::kBegun) != 0)) {
       RetryOrFail(entry, failure, true, false, lane.worker);
     } else {
+      MarkSpec(entry, shm::SpecHeader::kRerun);
       Push(entry);
     }
   }
   SettleDoomed();
+}
+
+void Owner::MarkSpec(Entry* entry, std::uint16_t set, std::uint16_t clear) {
+  if (entry->spec == 0) return;
+  // Nobody reads the spec now: who had the call is gone.
+  auto* header = reinterpret_cast<shm::SpecHeader*>(log_.at(entry->spec));
+  header->flags = static_cast<std::uint16_t>((header->flags & ~clear) | set);
 }
 
 void Owner::FailQueue(ClassQueue& queue, const Failure& failure) {

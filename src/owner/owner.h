@@ -54,8 +54,13 @@ struct Caller {
   std::uint64_t lease = 0;          // to be given back while the task sleeps
   bool can_block = false;
   std::int64_t polls_since_us = 0;  // waits too short to sleep, since then; 0: none
+  // As shm::SpecHeader::kRerun and kFresh: what it calls has perhaps been called before.
+  bool rerun = false;
+  bool fresh = false;
 };
 Caller& ThisCaller();
+// What a call made on this thread inherits of it: shm::SpecHeader::flags.
+std::uint16_t RerunFlags();
 
 // What a task or actor asks for, checked and counted.
 Status ToResources(double cpus, double gpus, const std::map<std::string, double>& others, Resources* out);
@@ -190,6 +195,13 @@ class Owner {
   // `answers`: the process that will be answered next. One of another node could let go of what was borrowed
   // before our holds are known there; then this waits until they are.
   void EndBorrowing(ProcessId answers = kNoProcess);
+  // The journal of this process's actor has what was borrowed since BeginBorrowing: the actor holds it beyond this
+  // process. False: there is nothing.
+  bool KeepBorrowed(const Id& actor);
+  // … and from now on it has these only.
+  void KeepForActor(const Id& actor, std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
+  // Would any of them be lost with this process?
+  [[nodiscard]] bool OwnsAny(std::span<Entry* const> entries);
   // A value with these inside goes to `receiver`: makes it a holder of each. Before the bytes go.
   void HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver);
   // Delivers a result produced on this very thread (see InPlaceRunner).
@@ -203,8 +215,6 @@ class Owner {
   // An argument that lies in the store. Throws what Get would. If it is lost: `wait` until its owner has made it again,
   // or throw a ForeignError of type kArgumentLost, which its owner understands.
   internal::View LookAtArgument(const shm::StoredItem& item, KeepAlive* keep, bool wait);
-  // Memory of this process's arena that others may read, for good. 0: none left.
-  std::uint64_t AllocateShared(std::uint64_t bytes);
   [[nodiscard]] shm::Arena& arena() { return *setup_.arena; }
 
   void OnMessage(wire::Frame& frame);   // link's thread
@@ -301,7 +311,9 @@ class Owner {
   void WakeBackground();
   void RestartActor(ActorEntry* actor, const wire::ActorState& state);
   void ResendCalls(ActorEntry* actor, const wire::ActorState& state);
-  void SendQueued(std::string* frames);  // holds and drops that wait for the daemon
+  void MarkSpec(Entry* entry, std::uint16_t set,
+                std::uint16_t clear = 0);  // flags of its call, before it is sent again
+  void SendQueued(std::string* frames);    // holds and drops that wait for the daemon
   void OnObjectReady(const wire::ObjectReady& message);
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);

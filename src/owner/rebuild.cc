@@ -275,6 +275,7 @@ void Owner::Restart(Entry* task) {
   task->queue = task->plan == nullptr ? plain_ : task->plan->queue;
   ++submitted_;
   bell_->submitted.store(submitted_, std::memory_order_relaxed);
+  MarkSpec(task, shm::SpecHeader::kRerun, shm::SpecHeader::kFresh);
   for (Entry* input : extra.inputs) Revive(input);
   std::string frames;
   for (Entry* mention : extra.mentions) {

@@ -19,6 +19,7 @@ struct Borrowing {
   bool active = false;
   std::vector<Entry*> entries;
   std::vector<ActorEntry*> actors;
+  std::vector<Entry*> looked_at;  // arguments that lie in the store; nobody else may know of them
 };
 Borrowing& ThisBorrowing() { return base::PerThread<Borrowing>(); }
 
@@ -171,13 +172,15 @@ void Owner::EndBorrowing(ProcessId answers) {
   Borrowing& borrowing = ThisBorrowing();
   borrowing.active = false;
   const bool far = IsFar(answers);
-  if (borrowing.entries.empty() && borrowing.actors.empty() && !any_pending_.load(std::memory_order_relaxed) &&
-      !(far && far_holds_.load(std::memory_order_relaxed))) {
+  if (borrowing.entries.empty() && borrowing.actors.empty() && borrowing.looked_at.empty() &&
+      !any_pending_.load(std::memory_order_relaxed) && !(far && far_holds_.load(std::memory_order_relaxed))) {
     return;
   }
   std::string frames;
   {
     const Lock lock(mutex_);
+    borrowing.entries.insert(borrowing.entries.end(), borrowing.looked_at.begin(), borrowing.looked_at.end());
+    borrowing.looked_at.clear();
     for (Entry* entry : borrowing.entries) {
       if ((entry->refs.load(std::memory_order_acquire) > 1 || entry->lineage > 0) && entry->holds == 0) {
         entry->holds = 1;
@@ -199,6 +202,52 @@ void Owner::EndBorrowing(ProcessId answers) {
   borrowing.actors.clear();
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (far && far_holds_.exchange(false)) static_cast<void>(link().Call<wire::Done>(wire::HoldFar{}));
+}
+
+bool Owner::KeepBorrowed(const Id& actor) {
+  const Borrowing& borrowing = ThisBorrowing();
+  if (borrowing.entries.empty() && borrowing.actors.empty()) return false;
+  wire::ActorKeeps message;
+  message.actor = actor;
+  {
+    const Lock lock(mutex_);
+    for (const Entry* entry : borrowing.entries) {
+      message.objects.push_back(entry->id);
+      message.owners.push_back(OwnerOf(entry));
+    }
+    for (const ActorEntry* other : borrowing.actors) {
+      message.objects.push_back(other->id);
+      message.owners.push_back(other->owner());
+    }
+  }
+  static_cast<void>(link().Send(message));
+  return true;
+}
+
+void Owner::KeepForActor(const Id& actor, std::span<Entry* const> entries, std::span<ActorEntry* const> actors) {
+  wire::ActorKeeps message;
+  message.actor = actor;
+  message.all = true;
+  {
+    const Lock lock(mutex_);
+    for (const Entry* entry : entries) {
+      message.objects.push_back(entry->id);
+      message.owners.push_back(OwnerOf(entry));
+    }
+    for (const ActorEntry* other : actors) {
+      message.objects.push_back(other->id);
+      message.owners.push_back(other->owner());
+    }
+  }
+  static_cast<void>(link().Send(message));
+}
+
+bool Owner::OwnsAny(std::span<Entry* const> entries) {
+  const Lock lock(mutex_);
+  for (const Entry* entry : entries) {
+    if (entry->origin != Origin::kBorrowed) return true;
+  }
+  return false;
 }
 
 void Owner::HandOver(std::span<Entry* const> entries, std::span<ActorEntry* const> actors, ProcessId receiver) {
@@ -320,7 +369,13 @@ internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* kee
   Entry* entry = nullptr;
   {
     const Lock lock(mutex_);
+    Borrowing& borrowing = ThisBorrowing();
+    const std::size_t before = borrowing.entries.size();
     entry = AdoptLocked(item.object, item.owner, false);
+    if (borrowing.entries.size() > before) {
+      borrowing.entries.pop_back();
+      borrowing.looked_at.push_back(entry);
+    }
     if (!entry->done()) {
       entry->place = item.place;
       entry->size = item.place.size;
@@ -341,11 +396,6 @@ internal::View Owner::LookAtArgument(const shm::StoredItem& item, KeepAlive* kee
     if (!again) throw LostError(view.status().message());
     WaitUntil([entry] { return entry->done(); }, -1, {});
   }
-}
-
-std::uint64_t Owner::AllocateShared(std::uint64_t bytes) {
-  const Lock lock(mutex_);
-  return chunks_.Allocate(bytes);
 }
 
 // ---- results of calls that this very process ran for itself ----

@@ -53,6 +53,12 @@ Status Amount(const std::string& name, double value, Resources* out) {
 
 }  // namespace
 
+std::uint16_t RerunFlags() {
+  const Caller& caller = ThisCaller();
+  return static_cast<std::uint16_t>((caller.rerun ? shm::SpecHeader::kRerun : 0) |
+                                    (caller.fresh ? shm::SpecHeader::kFresh : 0));
+}
+
 Status ToResources(double cpus, double gpus, const std::map<std::string, double>& others, Resources* out) {
   if (Status s = Amount("CPU", cpus, out); !s.ok()) return s;
   if (Status s = Amount("GPU", gpus, out); !s.ok()) return s;
@@ -138,8 +144,9 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
 
 Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header) {
   using shm::SpecHeader;
-  header->returns = returns & 0x7fffffffU;
+  header->returns = returns & ~(0x80000000U | internal::kReadOnlyCall);
   if ((returns & 0x80000000U) != 0) header->flags |= SpecHeader::kWhole;
+  if ((returns & internal::kReadOnlyCall) != 0) header->flags |= SpecHeader::kReadOnly;
   const base::Module* module = base::ModuleOf(reinterpret_cast<const void*>(site.trampoline));
   if (module == nullptr) return Status(Code::kInvalid, "the task's code is in no file that a worker could load");
   header->module = module->hash;
@@ -205,6 +212,7 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
   shm::SpecHeader header;
   if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
   header.id = NextId();
+  header.flags |= RerunFlags();
   if (!scope.entries.empty() || !scope.actors.empty()) Announce(scope.entries, scope.actors);
   const std::string_view name = plan == nullptr ? std::string_view() : std::string_view(plan->options.name);
   bool read = false;
@@ -325,6 +333,7 @@ void Owner::Unpark(Entry* entry) {
   };
   std::string frames;
   const std::size_t others = extra.inputs.size();
+  bool stored = false;
   for (const Extra::Hole& hole : extra.holes) {
     append(extra.parked.data() + copied, hole.at - copied);
     copied = hole.at + 8;
@@ -340,6 +349,7 @@ void Owner::Unpark(Entry* entry) {
       append(&word, 8);
       append(&item, sizeof item);
       ++value->lineage;
+      stored = true;
       extra.inputs.push_back(value);
       if ((value->flags & Entry::kMapped) == 0) {  // whoever finds it lost knows its name only
         value->flags |= Entry::kMapped;
@@ -364,6 +374,7 @@ void Owner::Unpark(Entry* entry) {
   entry->queue = &Located(*entry->queue, std::span(extra.inputs).subspan(others));
   shm::SpecHeader header;
   std::memcpy(&header, extra.header.data(), sizeof header);
+  if (stored) header.flags |= shm::SpecHeader::kLoose;
   const std::string name(reinterpret_cast<const char*>(extra.header.data()) + sizeof header,
                          extra.header.size() - sizeof header);
   extra.header = {};

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "owner/owner.h"
+#include "rules/actor_replay.h"
 
 namespace manta::owner {
 namespace {
@@ -88,6 +89,11 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
       failure = Decode<Failure>(bytes);
     } catch (const Error& error) {
       failure = Failure{Code::kCorrupt, Cat("a worker's error report does not decode: ", error.what()), {}, {}};
+    }
+    const ActorEntry* actor = first->queue->actor;
+    if (actor != nullptr && failure.type == rules::kNotBegunAgain && !actor->crash.ok()) {
+      first->retries = 0;
+      return RetryOrFail(first, actor->crash, true, false);
     }
     RetryOrFail(first, failure, false, (header.flags & ReplyHeader::kRetryable) != 0);
     return;

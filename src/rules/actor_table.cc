@@ -70,17 +70,22 @@ void ActorTable::Ready(const Id& actor, ActorActions* actions) {
   Actor* found = Living(actor);
   if (found == nullptr || !found->placed || found->phase == ActorPhase::kAlive) return;
   found->phase = ActorPhase::kAlive;
+  found->false_restarts = 0;
   actions->push_back(Notify{actor, ActorPhase::kAlive, {}});
 }
 
 void ActorTable::ConstructorFailed(const Id& actor, const Failure& failure, ActorActions* actions) {
   Actor* found = Living(actor);
   if (found == nullptr || !found->placed || found->phase == ActorPhase::kAlive) return;
-  // One that found no place did not come so far.
+  // One that found no place did not come so far; one that cannot repeat what it did came further.
   const bool infeasible = failure.code == Code::kInfeasible;
+  const bool other = infeasible || failure.code == Code::kActorDied;
   Die(actor,
-      {infeasible ? failure.message : Cat("its constructor failed: ", failure.message),
-       infeasible ? "It comes back nowhere." : "Fix the constructor or its arguments.", failure, /*force=*/false},
+      {other ? failure.message : Cat("its constructor failed: ", failure.message),
+       infeasible ? "It comes back nowhere."
+       : other    ? "It does not come back."
+                  : "Fix the constructor or its arguments.",
+       failure, /*force=*/false},
       actions);
 }
 
@@ -92,6 +97,13 @@ void ActorTable::WorkerDied(const Id& actor, const Failure& cause, ActorActions*
   if (found.phase == ActorPhase::kDead) return;
   const std::string why = found.killed ? "its process was killed by Kill(restart)" : cause.message;
   found.killed = false;
+  if (found.phase != ActorPhase::kAlive && ++found.false_restarts >= kMostFalseRestarts) {
+    Die(actor,
+        {Cat(why, "; that was the ", found.false_restarts, ". time in a row, before it was ready"),
+         "Look at what its constructor does, or at the calls that it repeats.", cause},
+        actions);
+    return;
+  }
   const std::int64_t limit = found.policy.max_restarts;
   if (limit >= 0 && static_cast<std::int64_t>(found.epoch) >= limit) {
     Die(actor,
@@ -105,10 +117,11 @@ void ActorTable::WorkerDied(const Id& actor, const Failure& cause, ActorActions*
   found.phase = ActorPhase::kRestarting;
   found.waits = true;
   // Not kActorDied: it will be back. A call that may not be retried fails with this.
-  found.failure = Failure{cause.ok() ? Code::kWorkerCrashed : cause.code,
-                          Cat(Title(actor, found.policy), " lost its process: ", why, "; it restarts, ",
-                              RestartsUsed(found), ". Set max_call_retries to have its calls retried."),
-                          cause.type, cause.cause};
+  found.failure =
+      Failure{cause.ok() ? Code::kWorkerCrashed : cause.code,
+              Cat(Title(actor, found.policy), " lost its process: ", why, "; it restarts, ", RestartsUsed(found),
+                  "; max_call_retries says how often a call that it dies in is begun again."),
+              cause.type, cause.cause};
   actions->push_back(Notify{actor, ActorPhase::kRestarting, found.failure});
   actions->push_back(RequestLease{actor});
 }

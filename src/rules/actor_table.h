@@ -10,6 +10,8 @@
 //             (2) dead is for ever, and is announced once.
 //             (3) epoch == restarts used <= max_restarts, unless that is -1 (no limit).
 //             (4) an actor that is not dead waits for a lease or has a worker, never both.
+//             (5) one whose process dies kMostFalseRestarts times in a row before it is ready does not come back,
+//                 whatever its limit: its constructor, or what it repeats, kills it.
 //
 // A dead actor is remembered, so that late callers learn why, until nobody has a handle: HandlesGone.
 #pragma once
@@ -63,6 +65,8 @@ struct Notify {
 using ActorAction = std::variant<RequestLease, CancelLease, StopWorker, Notify>;
 using ActorActions = std::vector<ActorAction>;
 
+inline constexpr int kMostFalseRestarts = 10;
+
 class ActorTable {
  public:
   struct Actor {
@@ -74,7 +78,8 @@ class ActorTable {
     std::uint32_t epoch = 0;  // restarts used
     Failure failure;          // the last one; with kDead the one callers get
     bool handles_gone = false;
-    bool killed = false;  // by Kill(restart): explains the next WorkerDied
+    bool killed = false;     // by Kill(restart): explains the next WorkerDied
+    int false_restarts = 0;  // in a row that ended before it was ready
   };
 
   // ---- events; each appends what is to be done now; an unknown or dead actor is ignored ----

@@ -132,8 +132,23 @@ TEST(ActorTable, WithoutALimitItAlwaysComesBack) {
     desk.table.WorkerDied(id, Crash(), &desk.actions);
     EXPECT_EQ(desk.Said(), "restarting request");
     EXPECT_TRUE(desk.table.Placed(id));
+    desk.table.Ready(id, &desk.actions);
+    EXPECT_EQ(desk.Said(), "alive");
   }
   EXPECT_EQ(desk.table.Get(id)->epoch, 100U);
+}
+
+TEST(ActorTable, OneThatAlwaysDiesBeforeItIsReadyIsGivenUpWhateverItsLimit) {
+  Desk desk;
+  const Id id = desk.MakeAlive(1, Counter(-1));
+  for (int i = 0; i < kMostFalseRestarts; ++i) {
+    desk.table.WorkerDied(id, Crash(), &desk.actions);
+    EXPECT_EQ(desk.Said(), "restarting request");
+    EXPECT_TRUE(desk.table.Placed(id));
+  }
+  desk.table.WorkerDied(id, Crash(), &desk.actions);
+  EXPECT_EQ(desk.Said(), "dead");
+  EXPECT_NE(desk.Why(id).find("10. time in a row"), std::string::npos);
 }
 
 TEST(ActorTable, ACrashInTheConstructorIsACrash) {

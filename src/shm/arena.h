@@ -25,7 +25,6 @@ struct ArenaHeader {
   std::uint32_t magic;
   std::uint32_t version;
   std::uint32_t pid;
-  std::atomic<std::uint64_t> order_log;  // where an actor notes the order of its calls; see shm/order_log.h
 };
 
 class Arena {

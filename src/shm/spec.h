@@ -24,6 +24,12 @@ struct SpecHeader {
   static constexpr std::uint16_t kWhole = 16;      // a vector is one return value
   static constexpr std::uint16_t kNoTarget = 32;   // the trampoline knows what to call
   static constexpr std::uint16_t kOnce = 64;       // never to be run twice: a far worker says when it begins
+  // Of an actor's call, or of what a task does to actors (rules/actor_replay.h).
+  static constexpr std::uint16_t kReadOnly = 128;  // it does not change the actor
+  static constexpr std::uint16_t kRerun = 256;     // it may have been made before, also whatever it calls
+  static constexpr std::uint16_t kFresh = 512;     // it ran, and is to run again, as is whatever it calls
+  static constexpr std::uint16_t kBegun = 1024;    // the actor died in it
+  static constexpr std::uint16_t kLoose = 2048;  // arguments name places or processes: `digest` is not always the same
 
   std::uint32_t bytes = 0;  // of the whole record; a multiple of 8
   std::uint16_t flags = 0;

@@ -7,6 +7,7 @@
 #include "wire/cluster_messages.h"
 #include "wire/control_messages.h"
 #include "wire/join.h"
+#include "wire/journal_messages.h"
 #include "wire/messages.h"
 
 namespace manta::wire {
@@ -15,13 +16,13 @@ namespace manta::wire {
 using AllMessages =
     std::tuple<Failed, Hello, Welcome, Goodbye, Done, Exit, LeaseRequest, LeaseCancel, LeaseRefused, LeaseGranted,
                LeaseBroken, LeaseStart, FarReady, LeaseReturn, LeaseEnded, LeaseLost, Blocked, Unblock, KillWorker,
-               CreateActor, ActorCreated, ActorStart, ActorReady, ActorFailed, AttachActor, ActorCaller, ActorState,
-               KillActor, FindActor, ActorFound, CreateGroup, GroupMade, RemoveGroup, FindGroup, ListGroups, GroupList,
-               WatchGroup, GroupChanged, ListNodes, NodeList, Expect, Publish, WaitObjects, ObjectReady, Hold, HoldFar,
-               Drop, NodeGone, ObjectLost, Unheld, SegmentRequest, SegmentLent, OpenSegment, SegmentOpened, Restore,
-               Restored, Fetch, Fetched, FetchAhead, FreeObjects, SegmentReturn, Fork, Forked, Exited, LogLines,
-               StatusRequest, StatusReply, ControlHello, ControlWelcome, ControlGet, ControlValue, ControlWrite,
-               ControlWritten, ControlScan, ControlEntries, ControlWatch, ControlChanges, ControlUnwatch,
+               CreateActor, ActorCreated, ActorStart, ActorReady, ActorKeeps, ActorFailed, AttachActor, ActorCaller,
+               ActorState, KillActor, FindActor, ActorFound, CreateGroup, GroupMade, RemoveGroup, FindGroup, ListGroups,
+               GroupList, WatchGroup, GroupChanged, ListNodes, NodeList, Expect, Publish, WaitObjects, ObjectReady,
+               Hold, HoldFar, Drop, NodeGone, ObjectLost, Unheld, SegmentRequest, SegmentLent, OpenSegment,
+               SegmentOpened, Restore, Restored, Fetch, Fetched, FetchAhead, FreeObjects, SegmentReturn, Fork, Forked,
+               Exited, LogLines, StatusRequest, StatusReply, ControlHello, ControlWelcome, ControlGet, ControlValue,
+               ControlWrite, ControlWritten, ControlScan, ControlEntries, ControlWatch, ControlChanges, ControlUnwatch,
                ControlWatchEnded, NodeHello, NodeWelcome, HeartbeatSeen, Probe, ClusterView, Withdraw, Fenced, Drain,
                Farewell, NodesRequest, StopCluster, NewToken, SchedulerHello, SchedulerWelcome, ClaimName, FindName,
                NamedActor, ReleaseName, GroupsView, ReserveBundle, CommitBundle, ReleaseBundle, BundleAnswer, JobGone,
@@ -33,7 +34,7 @@ using AllMessages =
                FarActorMade, FarGetActor, FarKillActor, FarWatchActor, FarActorState, FarStartActor, FarStopActor,
                FarActorRefused, FarActorStarting, FarActorReady, FarActorFailed, FarActorDied, FarAttachActor,
                FarActorAttached, FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted,
-               FarTakeBack, FarBye, JoinRequest, JoinReply>;
+               FarTakeBack, FarBye, CopyWanted, CopyJournal, FarJournal, JoinRequest, JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
 inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kNodeBeat, kFarCalls, kFarReplies};

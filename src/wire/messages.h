@@ -86,6 +86,7 @@ enum class Kind : std::uint16_t {
   kNodeGone,
   kObjectLost,
   kUnheld,
+  kActorKeeps,
   // placement groups and nodes
   kCreateGroup = 100,
   kGroupMade,
@@ -290,6 +291,11 @@ struct ActorOptions {
   bool ordered = true;
   std::string class_name;
   std::string about;  // what a front end wants whoever finds the actor to know; nobody else reads it
+  // A restart repeats the calls since the last checkpoint, which is due after so many calls or so long; 0: see
+  // rules/actor_replay.h. Without replay it comes back from its checkpoint, if it makes any.
+  bool replay = false;
+  std::uint64_t checkpoint_calls = 0;
+  std::int64_t checkpoint_us = 0;
 };
 // P -> N, a call answered by ActorCreated, or Failed (name taken, infeasible). The sender becomes a
 // holder of the actor, and the actor a holder of `args` until it is dead for good.
@@ -307,7 +313,8 @@ struct ActorCreated {
   ActorOptions options;
   NodeNumber home = 0;
 };
-// N -> W: run the constructor, then serve callers.
+// N -> W: run the constructor, then serve callers. Descriptor, if the actor is to outlive its process: its journal
+// (shm/journal.h), which says what to load and to repeat in between.
 struct ActorStart {
   static constexpr Kind kKind = Kind::kActorStart;
   Id actor;
@@ -324,8 +331,19 @@ struct ActorStart {
 struct ActorReady {
   static constexpr Kind kKind = Kind::kActorReady;
   Id actor;
+  std::uint64_t replayed = 0;  // calls that were repeated
 };
-// W -> N: the constructor threw. The daemon then ends the worker and the actor.
+// W -> N: what is in the actor's journal has Refs and handles to these, which the actor holds from now on, beside its
+// constructor's arguments; `all`: these and no others.
+struct ActorKeeps {
+  static constexpr Kind kKind = Kind::kActorKeeps;
+  Id actor;
+  std::vector<Id> objects;
+  std::vector<ProcessId> owners;  // of each
+  bool all = false;
+};
+// W -> N: the constructor threw, or what it journaled could not be repeated. The daemon then ends the worker and the
+// actor.
 struct ActorFailed {
   static constexpr Kind kKind = Kind::kActorFailed;
   Id actor;
@@ -351,6 +369,7 @@ struct ActorCaller {
   bool far = false;
   std::uint64_t pass = 0;
   ProcessId stored_for = kNoProcess;
+  bool reruns = true;  // its calls may be made again by others, or their answers get lost: they are kept for a while
 };
 // kDead: no call will be answered any more. kGone follows when its process has ended, too: only then does nobody look
 // at the callers' queues and lanes any more.
@@ -672,6 +691,7 @@ struct StatusReply {
     Resources in_use;  // of it, on all nodes
   };
   std::vector<Job> jobs;
+  std::uint64_t calls_replayed = 0;  // of actors that came back here
 };
 
 }  // namespace manta::wire

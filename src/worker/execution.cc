@@ -82,18 +82,6 @@ const std::string* LabelOf(const shm::SpecHeader& header, std::string_view name,
   return last.label;
 }
 
-std::uint64_t DigestOf(std::uint64_t hash, std::span<const std::byte> bytes) {
-  std::size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, 8);
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 32;
-  }
-  for (; i < bytes.size(); ++i) hash = (hash ^ static_cast<std::uint64_t>(bytes[i])) * 0x100000001b3ULL;
-  return hash;
-}
-
 }  // namespace
 
 Execution* Execution::Current() { return t_current; }
@@ -202,7 +190,12 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   owner::Caller inner;
   inner.parent = header_.id;
   inner.session = owner_.session();
-  if (served_ != nullptr) {
+  inner.rerun = (header_.flags & shm::SpecHeader::kRerun) != 0 || repeating_ || (constructing_ && actor_->epoch > 0);
+  inner.fresh = (header_.flags & shm::SpecHeader::kFresh) != 0;
+  if (repeating_) {
+    inner.need = &actor_->need;
+    inner.can_block = !actor_->need.empty();
+  } else if (served_ != nullptr) {
     inner.need = &served_->need;
     inner.lease = served_->lease;
     inner.can_block =
@@ -242,6 +235,8 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     if (label_ == nullptr) label_ = Interned("task");
     return ReplyFailure(ToFailure(s), false);
   }
+  const bool journaled = actor_ != nullptr && actor_->serial && actor_->journal != nullptr && served_ != nullptr;
+  if (journaled && !Admit()) return;
   const bool timed = (header_.flags & shm::SpecHeader::kTimed) != 0 && served_ != nullptr;
   if (timed) {
     served_->lane.memory().started_us.store(base::NowMicros(), std::memory_order_relaxed);
@@ -259,10 +254,89 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
   }
   if (served_ != nullptr && served_->untimed.load(std::memory_order_relaxed) == 0) began_ns_ = base::NowNanos();
   bool retryable = false;
-  const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
+  std::unique_ptr<Failure> failure = journaled ? Record(spec, &retryable) : nullptr;
+  if (failure == nullptr) failure = Invoke(trampoline, &retryable);
   if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
   if (failure != nullptr) ReplyFailure(*failure, retryable);
   if (served_ != nullptr) owner_.bell().current.store(0, std::memory_order_release);
+  if (recorded_) actor_->journal->Finished(owner_, *actor_);
+}
+
+bool Execution::Admit() {
+  std::uint64_t place = 0;
+  const ActorJournal::Verdict verdict = actor_->journal->Arrive(header_, &place);
+  if (verdict == ActorJournal::Verdict::kRun) [[likely]]
+    return true;
+  const rules::ActorReplay& rules = actor_->journal->rules();
+  if (verdict == ActorJournal::Verdict::kRefuse) {
+    ReplyFailure(rules.Refused(header_.id), false);
+    return false;
+  }
+  if (verdict == ActorJournal::Verdict::kDiffers) {
+    ReplyFailure(rules.Differs(header_.id, *label_), false);
+    return false;
+  }
+  std::vector<internal::Handle<internal::Entry>> entries;
+  std::vector<internal::Handle<internal::ActorEntry>> actors;
+  bool out_of_memory = false;
+  const Failure failure = actor_->journal->ForReplies(
+      header_, *label_, place, [&](const shm::ReplyHeader& reply, std::span<const std::byte> payload) {
+        if (out_of_memory) return;
+        if (reply.kind == shm::ReplyKind::kContained) {
+          std::vector<internal::Entry*> inner;
+          std::vector<internal::ActorEntry*> inner_actors;
+          for (std::size_t at = 0; at + sizeof(shm::Contained) <= payload.size(); at += sizeof(shm::Contained)) {
+            shm::Contained name;
+            std::memcpy(&name, payload.data() + at, sizeof name);
+            if (LocalOf(name.owner) == 0) {
+              inner_actors.push_back(owner_.AdoptActor(name.id, NodeOf(name.owner), nullptr, false));
+              actors.push_back(internal::Handle<internal::ActorEntry>::Adopt(inner_actors.back()));
+            } else {
+              inner.push_back(owner_.Adopt(name.id, name.owner, false));
+              entries.push_back(internal::Handle<internal::Entry>::Adopt(inner.back()));
+            }
+          }
+          owner_.HandOver(inner, inner_actors, served_->owner);
+        }
+        if (reply.kind != shm::ReplyKind::kValue || payload.size() <= owner::kSmallValue) {
+          return Send(reply.kind, reply.flags, reply.index, payload);
+        }
+        Result<store::Allocation> room =
+            owner_.store().Allocate(ReturnId(header_.id, reply.index), served_->stored_for, payload.size());
+        if (!room.ok()) {
+          out_of_memory = true;
+          return ReplyFailure(ToFailure(room.status()), false);
+        }
+        std::memcpy(room->data, payload.data(), payload.size());
+        const Place stored = owner_.store().Seal(*room);
+        Send(shm::ReplyKind::kPlace, reply.flags, reply.index, std::as_bytes(std::span(&stored, 1)));
+      });
+  if (!failure.ok()) ReplyFailure(failure, false);
+  return false;
+}
+
+std::unique_ptr<Failure> Execution::Record(const std::byte* spec, bool* retryable) {
+  try {
+    recorded_ = actor_->journal->Begin(owner_, header_, spec, served_->reruns);
+    return nullptr;
+  } catch (...) {
+    return Caught(retryable);
+  }
+}
+
+Failure Execution::Repeat(const std::byte* spec, std::uint64_t available, bool* failed) {
+  internal::Trampoline trampoline = nullptr;
+  repeating_ = true;
+  if (Status s = Open(spec, available, &trampoline); !s.ok()) return ToFailure(s);
+  recorded_ = true;
+  self = actor_->self;
+  bool retryable = false;
+  owner_.BeginBorrowing();
+  const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
+  *failed = failure != nullptr;
+  if (failure != nullptr) ReplyFailure(*failure, retryable);
+  owner_.EndBorrowing();
+  return {};
 }
 
 void Execution::Resume(internal::Trampoline rest) {
@@ -283,6 +357,8 @@ Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
   if (failure != nullptr) return *failure;
   actor_->self = self;
   actor_->destroy = destroy;
+  actor_->save = save;
+  actor_->load = load;
   return {};
 }
 
@@ -310,7 +386,7 @@ std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
   open_ = true;
   index_ = index;
   size_ = size;
-  stored_ = size > owner::kSmallValue;
+  stored_ = size > owner::kSmallValue && !repeating_;
   if (!stored_) {
     if (size <= sizeof small_) return small_;
     scratch_.resize(size);
@@ -330,7 +406,18 @@ void Execution::FinishReturn(bool last) {
   open_ = false;
   const bool contains = !scope_->entries.empty() || !scope_->actors.empty();
   const std::span<const std::byte> bytes(size_ <= sizeof small_ ? small_ : scratch_.data(), size_);
+  const std::uint8_t flags = last ? shm::ReplyHeader::kLast : 0;
   Place place;
+  if (recorded_) {
+    if (contains) ReplyContained();
+    actor_->journal->Reply(shm::ReplyKind::kValue, flags, index_,
+                           stored_ ? std::span<const std::byte>(room_.data, size_) : bytes);
+    if (last && !repeating_) {
+      if (owner_.KeepBorrowed(actor_->id)) actor_->journal->Holds();
+      actor_->journal->Commit(false);
+    }
+  }
+  if (repeating_) return;
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
     internal::Entry* first = owner_.EntryOf(header_);
@@ -345,63 +432,67 @@ void Execution::FinishReturn(bool last) {
     }
     return;
   }
-  if (contains) ReplyContained();
-  if (actor_ != nullptr && actor_->serial) {
-    digest_ = DigestOf(digest_, stored_ ? std::span<const std::byte>() : bytes);
-    if (last) actor_->order.Append({header_.id, digest_, 0});
-  }
+  if (contains && !recorded_) ReplyContained();
   // Whatever the task borrowed and still uses is held before the answer lets go of the arguments.
   if (last) owner_.EndBorrowing(served_->owner);
-  const std::uint8_t flags = last ? shm::ReplyHeader::kLast : 0;
   if (stored_) {
-    Reply(shm::ReplyKind::kPlace, flags, index_, std::as_bytes(std::span(&place, 1)));
+    Send(shm::ReplyKind::kPlace, flags, index_, std::as_bytes(std::span(&place, 1)));
   } else {
-    Reply(shm::ReplyKind::kValue, flags, index_, bytes);
+    Send(shm::ReplyKind::kValue, flags, index_, bytes);
   }
 }
 
 void Execution::ReplyContained() {
-  owner_.HandOver(scope_->entries, scope_->actors, served_->owner);
+  if (!repeating_) owner_.HandOver(scope_->entries, scope_->actors, served_->owner);
   std::vector<shm::Contained> names;
   for (internal::Entry* entry : scope_->entries) {
     shm::Contained inner;
     inner.id = entry->id;
     inner.owner = entry->origin == internal::Origin::kBorrowed ? entry->owner : owner_.self();
     names.push_back(inner);
-    internal::Release(entry);
   }
   for (internal::ActorEntry* actor : scope_->actors) {
     shm::Contained inner;
     inner.id = actor->id;
     inner.owner = actor->owner();
     names.push_back(inner);
-    internal::Release(actor);
   }
+  if (recorded_) actor_->journal->Contained(names, scope_->entries);
+  for (internal::Entry* entry : scope_->entries) internal::Release(entry);
+  for (internal::ActorEntry* actor : scope_->actors) internal::Release(actor);
   scope_->entries.clear();
   scope_->actors.clear();
   constexpr std::size_t kPerRecord = 1000;  // a record must fit the ring
   for (std::size_t at = 0; at < names.size(); at += kPerRecord) {
     const std::size_t count = std::min(kPerRecord, names.size() - at);
-    Reply(shm::ReplyKind::kContained, 0, index_, std::as_bytes(std::span(names).subspan(at, count)));
+    const std::span<const std::byte> part = std::as_bytes(std::span(names).subspan(at, count));
+    if (recorded_) actor_->journal->Reply(shm::ReplyKind::kContained, 0, index_, part);
+    if (!repeating_) Send(shm::ReplyKind::kContained, 0, index_, part);
   }
 }
 
 void Execution::ReplyFailure(const Failure& failure, bool retryable) {
-  if (served_ == nullptr) {
+  if (served_ == nullptr && !repeating_) {
     if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr)
       owner_.DeliverFailure(first, failure, retryable);
     return;
   }
-  if (actor_ != nullptr && actor_->serial) actor_->order.Append({header_.id, 0, 1});
-  owner_.EndBorrowing(served_->owner);
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
     if (text->size() > 16384) text->replace(16000, std::string::npos, "… (cut)");
   }
   std::vector<std::byte> bytes(EncodedSize(cut));
   Encode(cut, bytes);
-  Reply(shm::ReplyKind::kFailure,
-        static_cast<std::uint8_t>(shm::ReplyHeader::kLast | (retryable ? shm::ReplyHeader::kRetryable : 0)), 0, bytes);
+  const auto flags =
+      static_cast<std::uint8_t>(shm::ReplyHeader::kLast | (retryable ? shm::ReplyHeader::kRetryable : 0));
+  if (recorded_) {
+    actor_->journal->Reply(shm::ReplyKind::kFailure, flags, 0, bytes, cut.type);
+    if (repeating_) return;
+    if (owner_.KeepBorrowed(actor_->id)) actor_->journal->Holds();
+    actor_->journal->Commit(true);
+  }
+  owner_.EndBorrowing(served_->owner);
+  Send(shm::ReplyKind::kFailure, flags, 0, bytes);
 }
 
 std::uint16_t Execution::RunTime(std::uint8_t flags) {
@@ -416,8 +507,7 @@ std::uint16_t Execution::RunTime(std::uint8_t flags) {
   return shm::PackRun(ns);
 }
 
-void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index,
-                      std::span<const std::byte> payload) {
+void Execution::Send(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload) {
   if (served_->far != nullptr) {
     shm::ReplyHeader record;
     record.entry = header_.entry;

@@ -16,9 +16,9 @@
 #include "owner/owner.h"
 #include "shm/arena.h"
 #include "shm/lane.h"
-#include "shm/order_log.h"
 #include "shm/queue.h"
 #include "shm/spec.h"
+#include "worker/actor_journal.h"
 #include "worker/far_callers.h"
 
 namespace manta::worker {
@@ -38,6 +38,7 @@ struct Served {
   shm::Doorbell* bell = nullptr;      // the owner's
   std::shared_ptr<FarCaller> far;     // it is on another node
   ProcessId stored_for = kNoProcess;  // who owns what is stored for it, as this node knows it
+  bool reruns = true;                 // its calls may be made again: an actor keeps the answers
   shm::WakePace woke;                 // of the owner
   // Calls until the next one is timed. Not each: the clock costs as much as a short call. Atomic as the one below.
   std::atomic<std::uint32_t> untimed{0};
@@ -53,8 +54,12 @@ struct ActorSelf {
   NodeNumber home = 0;
   void* self = nullptr;
   void (*destroy)(void*) = nullptr;
+  void (*save)(void*, std::vector<std::byte>*) = nullptr;
+  void (*load)(void**, std::span<const std::byte>) = nullptr;
   std::string class_name;
-  shm::OrderLog order;
+  Resources need;
+  std::uint32_t epoch = 0;                // restarts
+  std::unique_ptr<ActorJournal> journal;  // none: nothing outlives this process
   bool serial = true;
   internal::ActorStep step = nullptr;  // not null: calls may end later than their trampolines
 };
@@ -68,6 +73,8 @@ class Execution final : public internal::Invocation {
   void Run(const std::byte* spec, std::uint64_t available);
   // Runs an actor's constructor; a failure is returned instead of sent.
   Failure Construct(const std::byte* spec, std::uint64_t available);
+  // Runs a call of the actor's journal, which gets the answer; *failed: it threw. Not ok: it could not run.
+  Failure Repeat(const std::byte* spec, std::uint64_t available, bool* failed);
 
   // For actors with a step (see manta/internal/embed.h).
   void SetActorStep(internal::ActorStep step) { actor_->step = step; }
@@ -98,11 +105,14 @@ class Execution final : public internal::Invocation {
   // nullptr on success.
   std::unique_ptr<Failure> Invoke(internal::Trampoline trampoline, bool* retryable);
   std::unique_ptr<Failure> Caught(bool* retryable);
+  // False: the call was answered, because it ran before.
+  bool Admit();
+  std::unique_ptr<Failure> Record(const std::byte* spec, bool* retryable);
   void FinishReturn(bool last);
-  void Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload);
   void ReplyContained();
   // For ReplyHeader::run; 0: this call is not timed.
   [[nodiscard]] std::uint16_t RunTime(std::uint8_t flags);
+  void Send(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload);
   void ReplyFailure(const Failure& failure, bool retryable);
 
   owner::Owner& owner_;
@@ -113,6 +123,8 @@ class Execution final : public internal::Invocation {
   shm::SpecReader reader_;
   const std::string* label_ = nullptr;
   bool constructing_ = false;
+  bool repeating_ = false;  // a call of the journal: nobody is answered
+  bool recorded_ = false;   // in the journal
   bool deferred_ = false;
   std::int64_t began_ns_ = 0;  // 0: nobody wants to know
 
@@ -125,7 +137,6 @@ class Execution final : public internal::Invocation {
   std::byte small_[256];
   store::Allocation room_;
   internal::RefScope* scope_ = nullptr;
-  std::uint64_t digest_ = 0;
 };
 
 }  // namespace manta::worker

@@ -60,6 +60,11 @@ void FarCaller::Flush(bool more) {
   if (!more || prompt_ || replies_.size() >= kBatchBytes) SendReplies();
 }
 
+bool FarCaller::WouldFlush(bool more) {
+  const std::lock_guard lock(mutex_);
+  return !replies_.empty() && (!more || prompt_ || replies_.size() >= kBatchBytes);
+}
+
 void FarCaller::SendReplies() {
   if (replies_.empty()) return;
   if (link_ != nullptr) {

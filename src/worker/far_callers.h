@@ -51,6 +51,8 @@ class FarCaller {
   void Started(std::uint64_t token);
   // After each call; `more`: another one is there to be run at once.
   void Flush(bool more);
+  // Would it send answers?
+  [[nodiscard]] bool WouldFlush(bool more);
   // Gives back what has not begun and says goodbye. `done` is called on the far thread when the connection is closed.
   void Return(std::function<void()> done);
 

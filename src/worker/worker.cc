@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/program.h"
+#include "shm/journal_copy.h"
+#include "wire/journal_messages.h"
 #include "worker/fork_server.h"
 #include "worker/output.h"
 #include "worker/stack.h"
@@ -19,7 +21,8 @@ namespace {
 // A little longer than an owner spins: the next call of a synchronous caller finds us awake.
 constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
-constexpr int kBegunAtOnce = 64;  // calls of an actor with a step
+constexpr int kBegunAtOnce = 64;                   // calls of an actor with a step
+constexpr std::uint64_t kCopyBytes = 16ULL << 20;  // of a journal in one message
 constexpr std::int64_t kPaceClaims = 16;
 constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
@@ -71,6 +74,10 @@ Status Worker::Join() {
 }
 
 void Worker::Deliver(wire::Frame& frame) {
+  if (frame.kind == wire::CopyWanted::kKind) {
+    copied_.store(true, std::memory_order_release);
+    return;
+  }
   switch (frame.kind) {
     case wire::Kind::kLeaseStart:
     case wire::Kind::kActorStart:
@@ -228,13 +235,10 @@ void Worker::StartActor(wire::Frame& frame) {
   actor_->home = message->home;
   actor_->class_name = message->options.class_name;
   actor_->serial = message->options.concurrency == 1;
-  actor_need_ = message->options.need;
+  actor_->need = message->options.need;
+  actor_->epoch = message->epoch;
   concurrency_ = message->options.concurrency;
   prompt_ = message->options.max_call_retries == 0;
-  if (const std::uint64_t offset = owner_->AllocateShared(sizeof(shm::OrderMemory)); offset != 0) {
-    actor_->order = shm::OrderLog(arena_->at(offset));
-    reinterpret_cast<shm::ArenaHeader*>(arena_->at(0))->order_log.store(offset);
-  }
   // The spec is decoded in place, so it must be aligned and stay.
   static std::vector<std::uint64_t> spec;
   spec.assign((message->spec.size() + 7) / 8, 0);
@@ -245,6 +249,15 @@ void Worker::StartActor(wire::Frame& frame) {
   {
     Execution execution(*owner_, nullptr, actor_.get());
     failure = execution.Construct(reinterpret_cast<const std::byte*>(spec.data()), message->spec.size());
+  }
+  if (failure.ok() && !frame.fds.empty() && actor_->step == nullptr) {
+    Result<std::unique_ptr<ActorJournal>> journal = ActorJournal::Open(std::move(frame.fds[0]), *message);
+    if (journal.ok()) {
+      actor_->journal = std::move(*journal);
+      failure = actor_->journal->Recover(*owner_, *actor_);
+    } else {
+      failure = ToFailure(journal.status());
+    }
   }
   if (!failure.ok()) {
     wire::ActorFailed reply;
@@ -258,6 +271,7 @@ void Worker::StartActor(wire::Frame& frame) {
   }
   wire::ActorReady reply;
   reply.actor = message->actor;
+  if (actor_->journal != nullptr) reply.replayed = actor_->journal->replayed();
   static_cast<void>(link_->Send(reply));
 }
 
@@ -280,7 +294,8 @@ void Worker::AddCaller(wire::Frame& frame) {
     served = Serving(message->owner, message->queue, message->lane, frame.fds);
   }
   if (served == nullptr) return;
-  served->need = actor_need_;
+  served->need = actor_->need;
+  served->reruns = message->reruns;
   served_.push_back(std::move(served));
 }
 
@@ -315,7 +330,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
     execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
     if (!execution->deferred()) {
       served.queue.Done(task);
-      if (served.far != nullptr) served.far->Flush(served.queue.Ready());
+      if (served.far != nullptr) Flush(served, served.queue.Ready());
       return;
     }
     ++deferred_;
@@ -326,7 +341,23 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   Execution execution(*owner_, &served, actor_.get());
   execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
   served.queue.Done(task);
-  if (served.far != nullptr) served.far->Flush(served.queue.Ready());
+  if (served.far != nullptr) Flush(served, served.queue.Ready());
+}
+
+void Worker::Flush(Served& served, bool more) {
+  const bool copies = copied_.load(std::memory_order_acquire) && actor_ != nullptr && actor_->journal != nullptr;
+  if (copies && served.far->WouldFlush(more) && !CopyJournal()) return;  // out of reach: this process is about to end
+  served.far->Flush(more);
+}
+
+bool Worker::CopyJournal() {
+  for (std::vector<JournalPart>& parts : shm::Split(actor_->journal->Changes(), kCopyBytes)) {
+    wire::CopyJournal message;
+    message.actor = actor_->id;
+    message.parts = std::move(parts);
+    if (!link_->Call<wire::Done>(message).ok()) copied_to_nobody_ = true;
+  }
+  return !copied_to_nobody_;
 }
 
 void Worker::Resume(Execution* call, internal::Trampoline rest) {
@@ -334,7 +365,7 @@ void Worker::Resume(Execution* call, internal::Trampoline rest) {
   execution->Resume(rest);
   Served& served = *execution->served();
   served.queue.Done(execution->task);
-  if (served.far != nullptr) served.far->Flush(served.queue.Ready());
+  if (served.far != nullptr) Flush(served, served.queue.Ready());
   --deferred_;
 }
 
@@ -376,9 +407,24 @@ void Worker::PoolThread() {
       jobs_.pop_front();
     }
     RunTask(*job.served, job.task);
+    finished_.fetch_add(1, std::memory_order_relaxed);
     in_pool_.fetch_sub(1, std::memory_order_seq_cst);
     bell_->Ring();
   }
+}
+
+// An actor that runs calls side by side is saved when none runs. True: some do.
+bool Worker::WaitToSave() {
+  const std::uint64_t finished = finished_.load(std::memory_order_relaxed);
+  if (!checkpoint_due_) checkpoint_due_ = actor_->journal->Count(finished - std::exchange(counted_, finished));
+  if (!checkpoint_due_) return false;
+  if (in_pool_.load(std::memory_order_seq_cst) > 0) {
+    Idle();
+    return true;
+  }
+  checkpoint_due_ = false;
+  actor_->journal->Checkpoint(*owner_, *actor_);
+  return false;
 }
 
 void Worker::StopPool() {
@@ -395,6 +441,7 @@ void Worker::StopPool() {
 bool Worker::WorkWaits() {
   if (bell_->flags.load(std::memory_order_seq_cst) != 0) return true;
   if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) return false;
+  if (checkpoint_due_ && in_pool_.load(std::memory_order_seq_cst) > 0) return false;
   for (const std::unique_ptr<Served>& served : served_) {
     if (served->queue.Ready()) return true;
   }
@@ -403,7 +450,7 @@ bool Worker::WorkWaits() {
 
 void Worker::Idle() {
   for (const std::unique_ptr<Served>& served : served_) {
-    if (served->far != nullptr) served->far->Flush(false);
+    if (served->far != nullptr) Flush(*served, false);
   }
   if (actor_ != nullptr && in_pool_.load() == 0 && deferred_ == 0) {
     // Callers of other nodes that are gone; no call of theirs runs.
@@ -455,6 +502,7 @@ int Worker::Serve() {
       Idle();
       continue;
     }
+    if (concurrency_ > 1 && actor_->journal != nullptr && WaitToSave()) continue;
     if (actor_ != nullptr && actor_->step != nullptr) {
       // A few calls are begun before what is under way gets its turn.
       int begun = 0;

@@ -59,9 +59,13 @@ class Worker final : public owner::InPlaceRunner {
   void RunTask(Served& served, const shm::QueueWorker::Task& task);
   bool WorkWaits();
   void Idle();
+  // Sends answers to a caller on another node, after what they rest on.
+  void Flush(Served& served, bool more);
+  bool CopyJournal();
   void SetGpus(bool with, const std::vector<std::uint32_t>& gpus);
   void PoolThread();
   void StopPool();
+  bool WaitToSave();
 
   std::shared_ptr<owner::DaemonLink> link_;
   std::shared_ptr<shm::Arena> arena_;
@@ -84,8 +88,9 @@ class Worker final : public owner::InPlaceRunner {
   std::uint64_t ran_ = 0;
 
   std::unique_ptr<ActorSelf> actor_;
-  Resources actor_need_;
-  bool prompt_ = false;  // calls of the actor are not to be made twice
+  bool prompt_ = false;              // calls of the actor are not to be made twice
+  std::atomic<bool> copied_{false};  // its journal, to its home, before answers leave this node
+  bool copied_to_nobody_ = false;
   std::uint32_t concurrency_ = 1;
   std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
   bool step_busy_ = true;       // something is under way there; its constructor may have begun it
@@ -100,6 +105,9 @@ class Worker final : public owner::InPlaceRunner {
   bool pool_stop_ = false;
   std::vector<std::thread> pool_;
   std::atomic<std::uint32_t> in_pool_{0};
+  std::atomic<std::uint64_t> finished_{0};  // calls of the pool
+  std::uint64_t counted_ = 0;               // of these
+  bool checkpoint_due_ = false;
 };
 
 }  // namespace manta::worker

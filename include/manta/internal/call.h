@@ -32,13 +32,16 @@ struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
 template <typename R, typename C, typename... A>
 struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {
   using Class = C;
+  static constexpr bool read_only = false;
 };
 template <typename R, typename C, typename... A>
-struct Signature<R (C::*)(A...) const> : Signature<R (C::*)(A...)> {};
+struct Signature<R (C::*)(A...) const> : Signature<R (C::*)(A...)> {
+  static constexpr bool read_only = true;
+};
 template <typename R, typename C, typename... A>
 struct Signature<R (C::*)(A...) noexcept> : Signature<R (C::*)(A...)> {};
 template <typename R, typename C, typename... A>
-struct Signature<R (C::*)(A...) const noexcept> : Signature<R (C::*)(A...)> {};
+struct Signature<R (C::*)(A...) const noexcept> : Signature<R (C::*)(A...) const> {};
 
 template <typename F>
 constexpr auto SignatureOf() {

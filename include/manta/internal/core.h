@@ -171,7 +171,14 @@ class MANTA_EXPORT Invocation {
   std::uint64_t adjust = 0;
   void* self = nullptr;              // the actor
   void (*destroy)(void*) = nullptr;  // set by an actor's creation, with self
+  // The same, for an actor whose state can be saved. Loading goes into one that was just created, and may put another
+  // in its place. Both may throw.
+  void (*save)(void* self, std::vector<std::byte>* out) = nullptr;
+  void (*load)(void** self, std::span<const std::byte> state) = nullptr;
 };
+
+// With the number of returns of CallActor: the call changes nothing.
+inline constexpr std::uint32_t kReadOnlyCall = 0x40000000U;
 
 // MANTA_REMOTE: a function under a stable name.
 MANTA_EXPORT void RegisterNamed(const char* name, Trampoline trampoline, std::uint64_t target);
