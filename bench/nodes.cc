@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <manta/manta.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,13 +56,6 @@ pid_t Spawn(std::vector<std::string> words, int in, int out) {
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) Fail("cannot start " + words[0] + ": " + std::strerror(error));
   return pid;
-}
-
-pid_t ParentOf(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t at = text.rfind(')');
-  return at == std::string::npos || text.size() < at + 4 ? 0 : std::atoi(text.c_str() + at + 4);
 }
 
 }  // namespace
@@ -139,6 +133,16 @@ Nodes::~Nodes() {
 
 void Nodes::Add() { Start({"--join", head_}); }
 
+void Nodes::Kill(std::size_t node) { ::kill(nodes_.at(node - 1), SIGKILL); }
+
+void Nodes::RestartHead() {
+  const pid_t head = head_pid();
+  ::kill(head, SIGKILL);
+  while (ParentOf(head) != 0) SleepMs(0.1);
+  static_cast<void>(RunManta({"--secrets", folder_, "start", "--head"}));
+  ReadHead();
+}
+
 void Nodes::Start(const std::vector<std::string>& where) {
   const std::size_t index = count();
   const std::string name = Name(index + 1);
@@ -158,7 +162,6 @@ void Nodes::Start(const std::vector<std::string>& where) {
                                  name + "=1000"};
   words.insert(words.end(), where.begin(), where.end());
   if (elsewhere && !token_.empty()) words.insert(words.end(), {"--token", token_});
-  if (options_.tls) words.emplace_back("--tls");
   if (index < options_.words.size()) {
     words.insert(words.end(), options_.words[index].begin(), options_.words[index].end());
   }
@@ -170,15 +173,19 @@ void Nodes::Start(const std::vector<std::string>& where) {
   };
   if (after("MANTA_ADDRESS=").empty()) Fail("`manta start` did not say where the node is: " + said);
   addresses_.push_back(after("MANTA_ADDRESS="));
-  daemons_.push_back(std::atoi(after("(pid ").c_str()));
+  nodes_.push_back(std::atoi(after("(pid ").c_str()));
+  daemons_.push_back(nodes_.back());
   if (index > 0) return;
   token_ = after("--token ");
+  daemons_.push_back(0);
+  ReadHead();
+}
+
+void Nodes::ReadHead() {
   std::ifstream file(folder_ + "/cluster");
   for (std::string word; file >> word;) {
     if (word == "head") file >> head_;
-    if (word != "control") continue;
-    file >> word;
-    daemons_.push_back(std::atoi(word.c_str()));
+    if (word == "control" && file >> word) daemons_.at(1) = std::atoi(word.c_str());
   }
 }
 

@@ -18,7 +18,6 @@ struct NodesOptions {
   int count = 2;
   double cpus = 1;
   std::uint64_t store_bytes = 256ULL << 20;
-  bool tls = false;
   // By node: more for its `manta start`, and what stands before it ("nsenter", "--net=…": on another host).
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string>> before;
@@ -34,6 +33,12 @@ class Nodes {
 
   // One more; when this returns it has joined.
   void Add();
+  // Kills a node's daemon, and with it its workers.
+  void Kill(std::size_t node);
+  [[nodiscard]] pid_t pid(std::size_t node) const { return nodes_.at(node - 1); }
+  // Kills the head's control process and starts another one.
+  void RestartHead();
+  [[nodiscard]] pid_t head_pid() const { return daemons_.at(1); }
   [[nodiscard]] std::size_t count() const { return addresses_.size(); }
   // Of nodes: from 1, as they are called n1, n2, …
   [[nodiscard]] const std::string& address(std::size_t node) const { return addresses_.at(node - 1); }
@@ -54,14 +59,16 @@ class Nodes {
 
  private:
   void Start(const std::vector<std::string>& where);
+  void ReadHead();
 
   const NodesOptions options_;
   std::string folder_;  // of the first node; others have their own if they are on other hosts
   std::string token_;
   std::string head_;
   std::vector<std::string> addresses_;
-  std::vector<pid_t> daemons_;
-  pid_t guard_ = -1;  // stops everything when its input ends
+  std::vector<pid_t> nodes_;    // their daemons
+  std::vector<pid_t> daemons_;  // and, second, the head's
+  pid_t guard_ = -1;            // stops everything when its input ends
   int leash_ = -1;
 };
 

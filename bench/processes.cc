@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace bench {
@@ -46,6 +48,26 @@ double CpuSeconds(pid_t pid) {
   // Nanoseconds, where /proc/<pid>/stat has ticks of 10 ms: too coarse for 1% of two seconds.
   if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+pid_t ParentOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t at = text.rfind(')');
+  if (at != std::string::npos && text.compare(at, 3, ") Z") == 0) return 0;
+  return at == std::string::npos || text.size() < at + 4 ? 0 : std::atoi(text.c_str() + at + 4);
+}
+
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> found;
+  DIR* folder = ::opendir("/proc");
+  if (folder == nullptr) return found;
+  while (const dirent* item = ::readdir(folder)) {
+    const pid_t child = std::atoi(item->d_name);
+    if (child > 0 && ParentOf(child) == pid) found.push_back(child);
+  }
+  ::closedir(folder);
+  return found;
 }
 
 bool IsAlive(pid_t pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }

@@ -15,6 +15,10 @@ namespace bench {
 // User and system time, in seconds, of all its threads; 0 if it is gone.
 [[nodiscard]] double CpuSeconds(pid_t pid);
 
+// 0: it is gone, though its parent may not know.
+[[nodiscard]] pid_t ParentOf(pid_t pid);
+[[nodiscard]] std::vector<pid_t> ChildrenOf(pid_t pid);
+
 [[nodiscard]] bool IsAlive(pid_t pid);
 
 }  // namespace bench

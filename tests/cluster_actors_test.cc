@@ -373,11 +373,13 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeRestartsOnAnother) {
   StartNode("n3");
   auto counter = Actor<Counter>().SetResource("gold", 1).SetMaxRestarts(1).SetMaxCallRetries(-1).Remote(10);
   const std::string before = counter.Task(&Counter::Node).Remote().Get(20s);
+  const int process = counter.Task(&Counter::Pid).Remote().Get(20s);
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 11);
   const Sign go;
   Ref<int> pending = counter.Task(&Counter::Wait).Remote(go.path());
   EXPECT_THROW(pending.Get(100ms), TimeoutError);
   kill(PidOf("node", before), SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !Alive(process); })) << "its worker goes with it";
   go.Give();
   EXPECT_EQ(pending.Get(30s), 10) << "begun again, with fresh state";
   const std::string after = counter.Task(&Counter::Node).Remote().Get(20s);
@@ -545,7 +547,7 @@ TEST_F(ClusterActors, NamesAreKnownAfterTheHeadWasKilledAndStartedAgain) {
   StartTwo();
   auto counter = Actor<Counter>().SetName("global").SetResource("gold", 1).Remote(5);
   EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 5);
-  kill(PidOf("control", ""), SIGKILL);
+  KillHead();
   EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(20s), 6) << "calls need no head";
   EXPECT_NE(Manta({"start", "--head"}), "");
   EXPECT_TRUE(Eventually(

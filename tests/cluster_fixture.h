@@ -62,6 +62,11 @@ class ClusterFixture : public ::testing::Test {
     }
     return 0;
   }
+  void KillHead() const {
+    const pid_t head = PidOf("control", "");
+    kill(head, SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return !Alive(head); }));
+  }
 
   Folder folder_;
   std::string secrets_;

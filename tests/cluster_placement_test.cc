@@ -448,7 +448,7 @@ TEST_F(ClusterPlacementTest, GroupsSurviveTheHead) {
   const PlacementGroup group =
       CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}, {{"CPU", 1}}}, GroupStrategy::kStrictSpread);
   const std::vector<std::string> before = NodesOf(group);
-  kill(PidOf("control", ""), SIGKILL);
+  KillHead();
   EXPECT_EQ(Task(WhereAmI).InBundle(group, 0).SetName("meanwhile").Remote(0).Get(20s), before[0]);
   EXPECT_NE(Manta({"start", "--head"}), "");
   EXPECT_TRUE(Eventually(

@@ -140,15 +140,17 @@ TEST_F(EmbedTest, ResourcesInUseAreThoseOfWhatRuns) {
     const auto cpus = all.find("CPU");
     return cpus == all.end() ? 0.0 : cpus->second;
   };
-  const Ref<int> busy = Task([](int ms) {
-                          std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-                          return ms;
+  const Ref<int> busy = Task([](int seconds) {
+                          std::this_thread::sleep_for(std::chrono::seconds(seconds));
+                          return seconds;
                         })
                             .SetCpus(2)
-                            .Remote(500);
-  for (int i = 0; i < 400 && in_use() != 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                            .Remote(60);
+  for (int i = 0; i < 10'000 && in_use() != 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(in_use(), 2);
-  EXPECT_EQ(busy.Get(), 500);
+  Cancel(busy, true);
+  for (int i = 0; i < 10'000 && in_use() != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(in_use(), 0);
 }
 
 }  // namespace

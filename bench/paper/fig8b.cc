@@ -55,7 +55,8 @@ int Drive(const std::string& address, double start, double seconds) {
   while (bench::Now() < start) bench::SleepMs(1);
   const std::uint64_t before = next;
   const double cpu = OwnCpu();
-  while (bench::Now() < start + seconds) batch();
+  do batch();
+  while (bench::Now() < start + seconds);
   tally.Finish(next);
   std::printf("%llu %.6f\n", static_cast<unsigned long long>(next - before), OwnCpu() - cpu);
   manta::Shutdown();

@@ -51,6 +51,11 @@ class Loop {
   // whatever anybody had sent before this call has been seen when it returns.
   void Drain() { Poll(0); }
 
+  // For those who wait elsewhere: readable when a round has something to do, apart from timers; and how long until the
+  // next of these, -1: there is none.
+  [[nodiscard]] int fd() const { return epoll_.get(); }
+  [[nodiscard]] int WaitMillis() const { return TimeoutMillis(-1); }
+
  private:
   struct Watched {
     int fd = -1;

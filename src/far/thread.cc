@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/clock.h"
 #include "types/text.h"
 
 namespace manta::far {
@@ -24,6 +25,12 @@ Result<std::unique_ptr<Thread>> Thread::Start() {
   Thread* self = made.get();
   if (Status s = made->loop_->Watch(made->wake_.get(), EPOLLIN, [self](std::uint32_t) { self->RunPosted(); }); !s.ok())
     return s;
+  made->outer_ = base::Fd(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event ready{};
+  ready.events = EPOLLIN;
+  if (!made->outer_.valid() || epoll_ctl(made->outer_.get(), EPOLL_CTL_ADD, made->loop_->fd(), &ready) != 0) {
+    return Status(Code::kOutOfMemory, Cat("no descriptor for a thread to sleep on: ", std::strerror(errno)));
+  }
   // The user's signal handlers run on the user's threads.
   sigset_t all;
   sigset_t before;
@@ -31,15 +38,55 @@ Result<std::unique_ptr<Thread>> Thread::Start() {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   made->thread_ = std::thread([self] {
     pthread_setname_np(pthread_self(), "manta-far");
-    self->loop_->Run();
+    self->Run();
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return made;
 }
 
 Thread::~Thread() {
-  Post([this] { loop_->Stop(); });
+  Post([this] { stopped_ = true; });
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(turn_);  // whoever did our work last has left
+}
+
+void Thread::Run() {
+  for (;;) {
+    int wait_ms = 0;
+    {
+      const std::lock_guard lock(turn_);
+      loop_->RunOnce(0);
+      if (stopped_) return;
+      wait_ms = loop_->WaitMillis();
+      sleeps_until_us_ = wait_ms < 0 ? -1 : base::NowMicros() + std::int64_t{wait_ms} * 1000;
+    }
+    epoll_event event{};
+    static_cast<void>(epoll_wait(outer_.get(), &event, 1, wait_ms));
+  }
+}
+
+void Thread::Listen(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN : 0;
+  epoll_ctl(outer_.get(), EPOLL_CTL_MOD, loop_->fd(), &event);
+}
+
+Thread::Turn::Turn(Thread* thread) : thread_(thread != nullptr && thread->turn_.try_lock() ? thread : nullptr) {
+  if (thread_ != nullptr) thread_->Listen(false);
+}
+
+Thread::Turn::~Turn() {
+  if (thread_ == nullptr) return;
+  thread_->Listen(true);
+  // A timer that we have set, and that the thread does not know of.
+  const int wait_ms = thread_->loop_->WaitMillis();
+  if (thread_->stopped_ ||
+      (wait_ms >= 0 && (thread_->sleeps_until_us_ < 0 ||
+                        base::NowMicros() + std::int64_t{wait_ms} * 1000 < thread_->sleeps_until_us_))) {
+    const std::uint64_t one = 1;
+    static_cast<void>(write(thread_->wake_.get(), &one, sizeof one));
+  }
+  thread_->turn_.unlock();
 }
 
 void Thread::Post(std::function<void()> work) {

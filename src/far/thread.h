@@ -2,7 +2,9 @@
 // without it: it is started with the first.
 //
 // Threads: Post from any; everything posted runs on the loop's thread, in order. Destroying it ends the thread after
-// what was posted before.
+// what was posted before. Who spins for an answer that comes through the loop takes its Turn: it does the loop's work
+// itself until it gives up, which saves two wake-ups for each call to another node. So "the far thread" is whoever has
+// the turn; there is one at a time.
 #pragma once
 
 #include <functional>
@@ -25,13 +27,36 @@ class Thread {
   Thread& operator=(const Thread&) = delete;
 
   void Post(std::function<void()> work);
-  [[nodiscard]] base::Loop& loop() { return *loop_; }  // on its own thread only
+  [[nodiscard]] base::Loop& loop() { return *loop_; }  // on the far thread only
+
+  // The thread's work, done by another one for a while. False: somebody else is at it.
+  class Turn {
+   public:
+    explicit Turn(Thread* thread);  // none: false
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    explicit operator bool() const { return thread_ != nullptr; }
+    // What there is to be done now. Never waits.
+    void Work() { thread_->loop_->RunOnce(0); }
+
+   private:
+    Thread* thread_;
+  };
 
  private:
   Thread() = default;
+  void Run();
   void RunPosted();
+  // Whether the thread wakes up when there is something to do.
+  void Listen(bool on);
 
+  std::mutex turn_;  // guards the loop and what follows
   std::unique_ptr<base::Loop> loop_;
+  bool stopped_ = false;
+  std::int64_t sleeps_until_us_ = 0;  // -1: for ever
+  base::Fd outer_;                    // the loop's own descriptor, to sleep on
   base::Fd wake_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;

@@ -43,6 +43,14 @@ Result<far::Thread*> Owner::FarThread() {
   return far_thread_.get();
 }
 
+far::Thread* Owner::BusyFarThread() {
+  const Lock lock(mutex_);
+  for (const Lane* lane : active_lanes_) {
+    if (lane->far != nullptr && lane->far->sent > 0) return far_thread_.get();
+  }
+  return nullptr;
+}
+
 Lane* Owner::FindFar(std::uint32_t index, std::uint64_t serial) {
   Lane* lane = lanes_[index].get();
   return lane->far != nullptr && lane->far->serial == serial ? lane : nullptr;

@@ -161,6 +161,8 @@ class Owner {
   // The daemon's cluster's secrets, read when first needed; and the thread for connections to other nodes.
   Result<std::shared_ptr<wire::Secrets>> Secrets();
   Result<far::Thread*> FarThread();
+  // None: no worker on another node has anything of ours to do.
+  far::Thread* BusyFarThread();
 
   // ---- actors (actors.cc) ----
   Result<ActorEntry*> CreateActor(const internal::Site& site, internal::Arguments& arguments, internal::RefScope& scope,

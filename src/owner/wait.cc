@@ -206,10 +206,12 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
   std::int64_t now = base::NowMicros();
   // Spinning on the core on which the worker shall wake up would keep it from doing so.
   if (!woke_here_.exchange(false, std::memory_order_relaxed) && setup_.node->TakeSpinToken(*bell_)) {
+    far::Thread::Turn far(BusyFarThread());
     const std::int64_t until = now + kSpinUs;
     std::int64_t balanced = now;
     bool ready = false;
     for (int i = 1; now < until && !late(now); ++i) {
+      if (far) far.Work();
       if (mutex_.try_lock()) {
         const bool any = PumpLocked();
         mutex_.unlock();

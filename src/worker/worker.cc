@@ -409,7 +409,9 @@ void Worker::Idle() {
   }
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
   bool woke_here = false;
+  bool serves_far = false;
   for (const std::unique_ptr<Served>& served : served_) {
+    serves_far |= served->far != nullptr;
     if (!served->woke_here.load(std::memory_order_relaxed)) continue;
     served->woke_here.store(false, std::memory_order_relaxed);
     woke_here = true;
@@ -417,8 +419,10 @@ void Worker::Idle() {
   if (!served_.empty() && !woke_here && node_->TakeSpinToken(*bell_)) {
     const std::int64_t until = base::NowMicros() + kSpinUs;
     bool work = false;
+    far::Thread::Turn far(serves_far ? owner_->FarThread().value() : nullptr);
     do {
-      for (int i = 0; i < 64 && !(work = WorkWaits()); ++i) base::Relax();
+      if (far) far.Work();
+      for (int i = 0; i < (far ? 1 : 64) && !(work = WorkWaits()); ++i) base::Relax();
     } while (!work && base::NowMicros() < until);
     node_->ReturnSpinToken(*bell_);
     if (work) {
