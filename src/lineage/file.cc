@@ -81,7 +81,8 @@ Result<FileWriter> FileWriter::Create(const std::string& path, const Id& job, st
 
 Status FileWriter::Append(ProcessId owner, const shm::LineagePiece& piece) {
   BlockHeader header;
-  header.flags = piece.chapter ? BlockHeader::kChapter : 0;
+  // Others may have begun since the first, of which only the last is known.
+  header.flags = piece.chapter || piece.position == 0 ? BlockHeader::kChapter : 0;
   header.bytes = static_cast<std::uint32_t>(piece.size());
   header.owner = owner;
   header.position = piece.position;

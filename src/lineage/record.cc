@@ -62,24 +62,58 @@ std::int64_t UnZigZag(std::uint64_t value) {
 // Words as what differs from `last`, which they become: for each two of them a byte with their lengths, then their low
 // bytes. Writes up to 8 bytes beyond what it uses.
 std::size_t MostPacked(std::size_t bytes) { return (bytes + 7) / 8 * 9 + 16; }
-void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) {
-  const std::size_t count = (bytes.size() + 7) / 8;
-  if (last->size() < count) last->resize(count);
+// The low bytes of what differs; how many.
+inline unsigned PackWord(std::byte* to, std::uint64_t word, std::uint64_t* before) {
+  const std::uint64_t differs = word ^ *before;
+  *before = word;
+  std::memcpy(to, &differs, 8);
+  return (differs != 0 ? 1U : 0U) + (63U - static_cast<unsigned>(std::countl_zero(differs | 1))) / 8;
+}
+// The last bytes, fewer than eight.
+inline std::uint64_t PartialWord(const std::byte* end, std::size_t bytes, std::size_t all) {
+  std::uint64_t word = 0;
+  if (all >= 8) {
+    std::memcpy(&word, end - 8, 8);
+    return word >> (8 * (8 - bytes));
+  }
+  for (std::size_t i = bytes; i-- > 0;) word = word << 8 | static_cast<std::uint64_t>(*(end - bytes + i));
+  return word;
+}
+inline void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) {
+  const std::size_t whole = bytes.size() / 8;
+  const std::size_t rest = bytes.size() % 8;
+  if (last->size() < whole + (rest != 0 ? 1 : 0)) last->resize(whole + 1);
   std::uint64_t* before = last->data();
+  const std::byte* from = bytes.data();
   std::byte* to = *at;
-  for (std::size_t i = 0; i < count; i += 2) {
+  const auto next = [&] {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, 8);
+    from += 8;
+    return word;
+  };
+  std::size_t i = 0;
+  for (; i + 2 <= whole; i += 2) {
+    std::byte* lengths = to++;
+    const unsigned first = PackWord(to, next(), before++);
+    to += first;
+    const unsigned second = PackWord(to, next(), before++);
+    to += second;
+    *lengths = static_cast<std::byte>(first | second << 4);
+  }
+  if (i < whole || rest != 0) {
     std::byte* lengths = to++;
     unsigned both = 0;
-    for (std::size_t j = i; j < std::min(i + 2, count); ++j) {
-      std::uint64_t word = 0;
-      const std::size_t left = bytes.size() - 8 * j;
-      std::memcpy(&word, bytes.data() + 8 * j, left < 8 ? left : 8);
-      const std::uint64_t differs = word ^ before[j];
-      before[j] = word;
-      const unsigned length = (64U - static_cast<unsigned>(std::countl_zero(differs)) + 7) / 8;
-      std::memcpy(to, &differs, 8);
+    unsigned shift = 0;
+    if (i < whole) {
+      both = PackWord(to, next(), before++);
+      to += both;
+      shift = 4;
+    }
+    if (rest != 0) {
+      const unsigned length = PackWord(to, PartialWord(from + rest, rest, bytes.size()), before);
       to += length;
-      both |= length << (4 * (j - i));
+      both |= length << shift;
     }
     *lengths = static_cast<std::byte>(both);
   }
@@ -91,7 +125,7 @@ std::uint64_t HashOf(const shm::SpecHeader& header, const Id& actor) {
              (static_cast<std::uint64_t>(header.returns) << 48));
 }
 
-bool Same(const Function& function, const shm::SpecHeader& header, std::string_view name, const Id& actor) {
+inline bool Same(const Function& function, const shm::SpecHeader& header, std::string_view name, const Id& actor) {
   const shm::SpecHeader& h = function.header;
   return h.target == header.target && h.trampoline == header.trampoline && h.flags == header.flags &&
          h.returns == header.returns && h.module == header.module && h.target_module == header.target_module &&
@@ -181,7 +215,7 @@ std::uint64_t DigestOf(std::span<const std::byte> bytes) {
 // ---- writing ----
 
 // Room for a record of up to `most` bytes (and the 8 that Pack may write beyond).
-std::byte* Encoder::Begin(std::size_t most) {
+inline std::byte* Encoder::Begin(std::size_t most) {
   in_ring_ = false;
   if (waiting_.empty()) {
     begin_ = ring_.Begin(most + 8);
@@ -194,7 +228,7 @@ std::byte* Encoder::Begin(std::size_t most) {
   return begin_;
 }
 
-void Encoder::End(const std::byte* end) {
+inline void Encoder::End(const std::byte* end) {
   const auto bytes = static_cast<std::size_t>(end - begin_);
   written_ += bytes;
   if (in_ring_) return ring_.End(bytes);
@@ -269,7 +303,8 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
 std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
                             const Id& actor, std::span<const std::byte> arguments) {
   if (written_ >= chapter_ends_) NewChapter();
-  const std::uint32_t function = NumberOf(header, name, actor);
+  const bool again = function_ < functions_.size() && Same(functions_[function_]->function, header, name, actor);
+  const std::uint32_t function = again ? function_ : NumberOf(header, name, actor);
   if (origin.parent != next_.parent || origin.path != next_.path || origin.index < next_.index) {
     std::byte* at = Begin(64);
     Put(&at, static_cast<std::byte>(kContext));
@@ -307,7 +342,7 @@ std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& hea
   return ++sequence_;
 }
 
-void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t sequence, std::uint32_t index) {
+inline void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t sequence, std::uint32_t index) {
   unsigned tag = kOutcome | static_cast<unsigned>(kind) << kKindShift;
   if (sequence == answered_ + 1) tag |= kNextSequence;
   if (index != 0) tag |= kHasIndex;

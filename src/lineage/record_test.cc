@@ -231,7 +231,7 @@ TEST_F(LineageFile, DamageInTheMiddleIsToldWithItsPlaceAndTheNextChapterIsRead) 
   const Result<FileSummary> read = ReadFile(path(), listener);
   ASSERT_TRUE(read.ok());
   ASSERT_EQ(read.value().damages.size(), 1U);
-  EXPECT_LE(read.value().damages[0].offset, at);
+  EXPECT_LE(read.value().damages[0].offset, at + 8);  // what was hit may be the filling before it
   EXPECT_GT(read.value().damages[0].offset + read.value().damages[0].bytes, at);
   EXPECT_GT(read.value().lost_pieces, 0U);
   EXPECT_GT(listener.told.tasks.size(), 7000U);

@@ -34,7 +34,7 @@ class TestRing {
       if (piece.size() == 0) return;
       std::vector<std::byte> bytes(piece.parts[0].begin(), piece.parts[0].end());
       bytes.insert(bytes.end(), piece.parts[1].begin(), piece.parts[1].end());
-      const Status read = decoder_.Read(bytes, piece.chapter, sink);
+      const Status read = decoder_.Read(bytes, piece.chapter || piece.position == 0, sink);
       if (!read.ok() || decoder_.lost()) abort();
       reader_.Taken(piece);
     }
