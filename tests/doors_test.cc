@@ -452,7 +452,14 @@ class DoorsTest : public ::testing::Test {
     std::sort(pids.begin(), pids.end());
     for (const pid_t pid : pids) out << pid << ' ';
     out << '\n' << Manta({"nodes", "--all"});
-    out << std::regex_replace(Manta({"status", "--json"}), std::regex(R"("uptime[^,]*,)"), "");
+    // A worker may just have started; and other clusters of this machine are listed, too.
+    const std::string status =
+        std::regex_replace(Manta({"status", "--json"}), std::regex(R"("(uptime|workers)[^,]*,)"), "");
+    for (const std::string& line : Lines(status)) {
+      for (const pid_t pid : pids) {
+        if (line.find(Cat("\"pid\": ", pid, ",")) != std::string::npos) out << line << '\n';
+      }
+    }
     for (const auto& file : std::filesystem::directory_iterator(secrets_)) {
       if (file.is_regular_file()) out << file.path() << ' ' << std::hash<std::string>()(ReadFile(file.path())) << '\n';
     }

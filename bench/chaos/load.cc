@@ -18,6 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using Value = std::vector<std::uint64_t>;
+using bench::Board;
+using bench::Execution;
 using Kind = Execution::Kind;
 
 constexpr std::size_t kWords = 4096;  // 32 KB: in a node's store, and lost with it

@@ -27,6 +27,8 @@
 namespace chaos {
 namespace {
 
+using bench::Board;
+
 constexpr int kNodes = 4;  // the first is the driver's own, and stays
 
 struct Fault {

@@ -382,17 +382,29 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   Plan plan;
   if (resuming_.empty() && lines_.empty()) return plan;
   Pool coming = free_;
+  std::vector<const Lease*> late;  // asked to go, and in the middle of something
   for (const auto& [number, lease] : leases_) {
-    if (lease.revoked && !lease.blocked) coming.Give(lease.held, lease.gpus);
+    if (!lease.revoked || lease.blocked) continue;
+    if (idle(number)) {
+      coming.Give(lease.held, lease.gpus);
+    } else {
+      late.push_back(&lease);
+    }
   }
   std::set<std::string> contested;  // what somebody lacks and could not take: those behind him would take it for him
   const auto cover = [&](const Needy& needy) {
+    // One that has become idle meanwhile is sooner than one that will end some day.
+    if (!coming.Fits(needy.need) && !late.empty() && !Cover(needy, now_us, idle, true, &coming, &plan)) {
+      for (; !late.empty() && !coming.Fits(needy.need); late.pop_back()) {
+        coming.Give(late.back()->held, late.back()->gpus);
+      }
+    }
     if (!coming.Fits(needy.need)) {
       if (!loose_.Fits(needy.need)) return false;
       const std::vector<std::string> lacks = coming.Lacks(needy.need);
       const bool behind =
           std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
-      if (behind || !Cover(needy, now_us, idle, &coming, &plan)) {
+      if (behind || !Cover(needy, now_us, idle, false, &coming, &plan)) {
         coming.HoldBack(needy.need);
         contested.insert(lacks.begin(), lacks.end());
         return false;
@@ -424,7 +436,8 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   return plan;
 }
 
-bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, Pool* coming, Plan* plan) const {
+bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, bool only_idle, Pool* coming,
+                       Plan* plan) const {
   struct Candidate {
     bool busy;
     std::uint64_t number;
@@ -455,6 +468,7 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
   std::vector<Candidate> picked;
   for (const Candidate& candidate : candidates) {
     if (trial.Fits(needy.need)) break;
+    if (candidate.busy && only_idle) break;
     if (!helps(*candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, grown)) continue;
     trial.Give(candidate.lease->held, candidate.lease->gpus);
     lacks = trial.Lacks(needy.need);

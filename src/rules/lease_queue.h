@@ -144,7 +144,8 @@ class LeaseQueue {
   //   - but never an actor's, a blocked one, or one that serves the same queue.
   // A woken task may take those of its own priority at once and from its own queue, since it holds up what waits for
   // it. Chosen are idle ones first, then lower priority, then longest held; just enough to cover what is lacking after
-  // those already revoked; and none at all while they are not enough, since that would only stop work.
+  // those already revoked (though an idle one is taken rather than a busy one waited for); and none at all while they
+  // are not enough, since that would only stop work.
   void Tick(std::int64_t now_us, const std::function<bool(std::uint64_t lease)>& idle, LeaseActions* actions);
   // When Tick could decide something without a further event: kNever if nobody waits or all is on its way.
   [[nodiscard]] std::int64_t NextTick(std::int64_t now_us) const;
@@ -227,7 +228,8 @@ class LeaseQueue {
   };
   [[nodiscard]] Plan MakePlan(std::int64_t now_us, const IsIdle& idle) const;
   // Adds to the plan what `needy` may take to be covered, or nothing and false. `coming`: what is free or on its way.
-  bool Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, Pool* coming, Plan* plan) const;
+  bool Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, bool only_idle, Pool* coming,
+             Plan* plan) const;
   [[nodiscard]] bool MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
                              const Plan& plan) const;
 

@@ -359,10 +359,27 @@ TEST(LeaseQueue, AnIdleLeaseIsRevokedAtOnceAndOnlyOnce) {
   desk.Ask(3, 1, Cpus(1));
   EXPECT_EQ(desk.Tick({1}), Owners{1}) << "whatever its priority";
   EXPECT_EQ(desk.Tick({1, 2}), Owners{}) << "one is on its way, and enough";
-  EXPECT_EQ(desk.queue.NextTick(desk.now), LeaseQueue::kNever);
+  EXPECT_EQ(desk.queue.NextTick(desk.now), desk.now + LeaseQueue::kIdlePollUs) << "it may not come soon";
   EXPECT_FALSE(desk.Has(3, 1));
   desk.Return(1, 1);
   EXPECT_TRUE(desk.Has(3, 1));
+}
+
+TEST(LeaseQueue, AnIdleLeaseIsTakenInsteadOfWaitingForABusyOneThatWasRevoked) {
+  Desk desk(Cpus(2));
+  desk.Ask(1, 1, Cpus(0.5));
+  desk.now += 1;
+  desk.Ask(2, 1, Cpus(0.5));
+  desk.Ask(3, 1, Cpus(0.5));
+  desk.now += kQuantum;
+  desk.Ask(4, 1, Cpus(1));
+  EXPECT_EQ(desk.Tick(), Owners{1}) << "all are busy, and it is the longest held";
+  EXPECT_EQ(desk.Tick(), Owners{}) << "no other busy one has to go";
+  EXPECT_EQ(desk.queue.NextTick(desk.now), desk.now + LeaseQueue::kIdlePollUs);
+  EXPECT_EQ(desk.Tick({3}), Owners{3});
+  EXPECT_EQ(desk.Tick({2, 3}), Owners{}) << "that was enough";
+  desk.Return(3, 1);
+  EXPECT_TRUE(desk.Has(4, 1));
 }
 
 TEST(LeaseQueue, ABusyLeaseOfEqualPriorityIsRevokedAfterItsQuantum) {

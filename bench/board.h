@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-namespace chaos {
+namespace bench {
 
 struct Board {
   static constexpr std::size_t kSlots = 8192;
@@ -43,4 +43,4 @@ class Execution {
   Board::Slot& slot_;
 };
 
-}  // namespace chaos
+}  // namespace bench

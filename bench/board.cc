@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-namespace chaos {
+namespace bench {
 namespace {
 
 Board& Map(const std::string& file, int flags) {
@@ -43,4 +43,4 @@ Execution::Execution(const std::string& file, Kind kind) : slot_(Board::Open(fil
   slot_.busy.fetch_add(1);
 }
 
-}  // namespace chaos
+}  // namespace bench
