@@ -60,7 +60,7 @@ class Collector final : public BlockSink {
   }
 
  private:
-  static constexpr std::uint64_t kMostSequence = 1ULL << 36;  // the bytes are checked, but their writer is not
+  static constexpr std::uint64_t kMostSequence = 1ULL << 33;  // the bytes are checked, but their writer is not
   struct Stream {
     std::unordered_map<std::uint64_t, std::size_t> wanted;  // by sequence: in Scan::found
     std::vector<bool> finished;
