@@ -361,6 +361,17 @@ TEST_F(Actors, CallsCaughtByARestartAreMadeAgainIfAsked) {
   EXPECT_EQ(second.Get(10s), 11);
 }
 
+TEST_F(Actors, ACallMayBeMadeAgainMoreOrLessOftenThanItsActorSays) {
+  const Sign once;
+  auto plain = Actor<Counter>().SetMaxRestarts(1).Remote(10);
+  EXPECT_EQ(plain.Task(&Counter::DieOnce).SetMaxRetries(1).Remote(once.path()).Get(10s), 10);
+  const Sign again;
+  auto patient = Actor<Counter>().SetMaxRestarts(1).SetMaxCallRetries(-1).Remote(20);
+  EXPECT_THROW(patient.Task(&Counter::DieOnce).SetMaxRetries(0).Remote(again.path()).Get(10s), WorkerCrashedError);
+  EXPECT_EQ(patient.Task(&Counter::Value).Remote().Get(10s), 20);
+  EXPECT_THROW(patient.Task(&Counter::Value).SetMaxRetries(-2).Remote(), InvalidError);
+}
+
 TEST_F(Actors, KillWithRestartBringsItBack) {
   auto counter = Actor<Counter>().SetMaxRestarts(-1).Remote(1);
   const int pid = counter.Task(&Counter::Pid).Remote().Get();

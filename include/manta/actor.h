@@ -128,12 +128,22 @@ class MethodCaller {
 
   MethodCaller& SetName(std::string name) {
     options_.name = std::move(name);
+    return Changed();
+  }
+  // How often this call is sent again when it dies with the actor, which has to have restarts left: instead of the
+  // actor's SetMaxCallRetries. -1: no limit.
+  MethodCaller& SetMaxRetries(std::int64_t retries) {
+    options_.call_retries = retries;
+    return Changed();
+  }
+
+ private:
+  MethodCaller& Changed() {
     plain_ = false;
     plan_ = nullptr;
     return *this;
   }
 
- private:
   internal::ActorEntry* actor_;
   internal::Site site_;
   TaskOptions options_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,10 @@ struct TaskOptions {
   double cpus = 1;
   double gpus = 0;
   std::map<std::string, double> resources;
-  int retries = 3;                       // after the worker's death; exceptions only if asked:
-  std::uint64_t retry_match = 0;         // a function that looks at the exception; see RetryOn
+  int retries = 3;                // after the worker's death; exceptions only if asked:
+  std::uint64_t retry_match = 0;  // a function that looks at the exception; see RetryOn
+  // Of a call of an actor: instead of the actor's max_call_retries.
+  std::optional<std::int64_t> call_retries;
   std::chrono::microseconds timeout{0};  // of one run; 0: none
   int priority = 0;                      // higher goes first
   Placement placement;
@@ -59,6 +62,7 @@ struct ActorSettings {
   std::int64_t max_call_retries = 0;  // of calls caught by a restart; -1: no limit
   std::uint32_t concurrency = 1;      // calls at a time
   bool ordered = true;                // calls of one caller run in order
+  std::string about;                  // a front end's own facts, for whoever finds the actor by its name
   Placement placement;
 };
 

@@ -5,7 +5,7 @@ import functools
 import time
 from typing import Any, Generic, TypeVar
 
-from . import _core, _groups, _kinds, _options, _publish
+from . import _core, _groups, _kinds, _options, _publish, _surroundings
 from ._worker import DYNAMIC as _DYNAMIC
 from ._worker import IN_GROUP as _IN_GROUP
 from .exceptions import PendingCallsLimitExceeded, UnavailableError
@@ -20,9 +20,6 @@ def method(*args: Any, **options: Any) -> Any:
     if args or not options:
         raise TypeError("use it as @manta.method(num_returns=..., ...)")
     checked = _options.check(options, _options.METHOD, "a method")
-    for name in ("max_task_retries", "retry_exceptions"):
-        if name in checked:
-            raise NotImplementedError(f"option {name!r} of @manta.method is not supported yet: set it on the actor")
 
     def mark(function: Any) -> Any:
         setattr(function, _METHOD, checked)
@@ -55,8 +52,11 @@ class ActorMethod:
         elif group is not None:
             sent = f"{_IN_GROUP}{group}.{name}"
         call = _core.new_call(_gone)
-        plan = _options.intern(options.get("name", f"{target.class_name}.{name}"), {}, 0, 0)
-        call.set_method(target.actor, sent, plan, returns)
+        plan = _options.intern(options.get("name", f"{target.class_name}.{name}"), {}, 0, 0,
+                               options.get("max_task_retries"))
+        retry = options.get("retry_exceptions")
+        some = _publish.publish(None, {"retry": tuple(retry)}) if isinstance(retry, (list, tuple)) and retry else None
+        call.set_method(target.actor, sent, plan, returns, retry is True, some)
         self.remote = call if target.max_pending <= 0 else functools.partial(_limited, target, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,9 +64,6 @@ class ActorMethod:
 
     def options(self, **options: Any) -> ActorMethod:
         checked = _options.check(options, _options.METHOD, f"method {self._name}")
-        for name in ("max_task_retries", "retry_exceptions"):
-            if name in checked:
-                raise NotImplementedError(f"option {name!r} of a call is not supported yet: set it on the actor")
         return ActorMethod(self._target, self._name, {**self._options, **checked})
 
 
@@ -101,7 +98,9 @@ def _limited(target: _Target, call: Any, *args: Any, **kwargs: Any) -> Any:
 def _stream(target: _Target, name: str, options: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     from . import _stream as stream
 
-    return stream.start_method(ActorHandle(target.actor, target.class_name, None), name, options, args, kwargs)
+    handle = ActorHandle[Any](target.actor, target.class_name, None)
+    again = options.get("max_task_retries", target.actor.retries()) != 0
+    return stream.start_method(handle, name, options, again, args, kwargs)
 
 
 class ActorHandle(Generic[T]):
@@ -143,6 +142,49 @@ class ActorHandle(Generic[T]):
         return ActorHandle, (self._actor, self._class_name, self._methods, target.max_pending, target.groups)
 
 
+def _name_of(cls: type) -> str:
+    return cls.__qualname__.rpartition("<locals>.")[2]
+
+
+def _methods_of(cls: type) -> tuple[dict[str, dict[str, Any]], bool]:
+    """The options of each method; and is one of them a coroutine?"""
+    methods: dict[str, dict[str, Any]] = {}
+    is_async = False
+    for key in dir(cls):
+        value = getattr(cls, key, None)
+        if (key.startswith("__") and key != "__call__") or not callable(value):
+            continue
+        details = dict(getattr(value, _METHOD, {}))
+        async_generator = _kinds.is_async_generator(value)
+        if "num_returns" not in details and (async_generator or _kinds.is_generator(value)):
+            details["num_returns"] = "streaming"
+        if async_generator:
+            details["_async"] = True
+        methods[key] = details
+        is_async = is_async or async_generator or _kinds.is_coroutine(value)
+    return methods, is_async
+
+
+def found(actor: _core.ActorRef, name: str) -> ActorHandle[Any]:
+    """A handle of an actor that was found by its name: its creator has left word of its methods."""
+    about = actor.about()
+    if not about:
+        return ActorHandle(actor, name, None)  # it is written in C++
+    import pickle
+
+    return ActorHandle(actor, *pickle.loads(about))
+
+
+def own(actor: _core.ActorRef) -> ActorHandle[Any]:
+    """A handle of this process's actor, for itself."""
+    from . import _worker
+
+    cls = _worker.own_class
+    if cls is None:  # named by another language
+        return ActorHandle(actor, "actor", None)
+    return ActorHandle(actor, _name_of(cls), _methods_of(cls)[0])
+
+
 class ActorClass(Generic[T]):
     """What ``@manta.remote`` makes of a class."""
 
@@ -156,20 +198,8 @@ class ActorClass(Generic[T]):
         if cls is not None:
             self.__doc__ = cls.__doc__
             self.__module__ = cls.__module__
-            name = cls.__qualname__.rpartition("<locals>.")[2]
-            methods = {}
-            for key in dir(cls):
-                value = getattr(cls, key, None)
-                if (key.startswith("__") and key != "__call__") or not callable(value):
-                    continue
-                details = dict(getattr(value, _METHOD, {}))
-                async_generator = _kinds.is_async_generator(value)
-                if "num_returns" not in details and (async_generator or _kinds.is_generator(value)):
-                    details["num_returns"] = "streaming"
-                if async_generator:
-                    details["_async"] = True
-                methods[key] = details
-                is_async = is_async or async_generator or _kinds.is_coroutine(value)
+            name = _name_of(cls)
+            methods, is_async = _methods_of(cls)
         self._name = name
         self._methods = methods
         self._async = is_async
@@ -187,8 +217,10 @@ class ActorClass(Generic[T]):
         made._cls = self._cls
         return made
 
-    def _published(self) -> _core.ObjectRef[Any]:
+    def _published(self, group: tuple[str, bool] | None = None) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
+        if group is not None and group[0]:
+            details["group"] = group
         env = self._options.get("runtime_env")
         if env:
             details["env"] = _options.check_runtime_env(env)
@@ -199,7 +231,7 @@ class ActorClass(Generic[T]):
         if self._async or groups:
             details["async"] = True
         if self._ref is not None and self._ref_session == _core.session():
-            if not env and not groups:
+            if not env and not groups and "group" not in details:
                 return self._ref
             if self._cls is None:
                 self._cls = _core.get(self._ref)[0]
@@ -210,7 +242,7 @@ class ActorClass(Generic[T]):
         from . import _runtime
 
         _runtime.auto_init()
-        options = self._options
+        options = _surroundings.inherited(self._options)
         groups = options.get("concurrency_groups") or {}
         for name, about in (self._methods or {}).items():
             if about.get("concurrency_group", next(iter(groups), None)) not in (*groups, None):
@@ -219,10 +251,14 @@ class ActorClass(Generic[T]):
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
         if groups:
             concurrency = _groups.CLAIMED
-        actor = _options.create_actor(self._published(), self._name, options, concurrency, args, kwargs)
-        if options.get("name"):
-            _runtime.remember_methods(actor.hex(), self._name, self._methods)
-        return ActorHandle(actor, self._name, self._methods, options.get("max_pending_calls", -1), dict(groups))
+        facts = self._name, self._methods, options.get("max_pending_calls", -1), dict(groups)
+        published = self._published(_surroundings.of_options(options))
+        if not options.get("name"):
+            return ActorHandle(_options.create_actor(published, self._name, options, concurrency, args, kwargs), *facts)
+        from ._serialize import dumps_plain
+
+        actor = _options.create_actor(published, self._name, options, concurrency, args, kwargs, dumps_plain(facts))
+        return found(actor, self._name)  # with get_if_exists it may be another one
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("graphs (bind) are not supported yet: call remote")

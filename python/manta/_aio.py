@@ -52,8 +52,11 @@ def _run() -> None:
         refs = list(waiting)
         try:
             # One of them, or a moment: then those that came meanwhile are looked at, too.
-            _core.wait(refs, 1, 0.001)
-            ready = [ref for ref in refs if ref.is_ready()]
+            # What another node has is ready when it is here: the loop must not stand still for it.
+            if _core.wait(refs, 1, 0.001, True)[0]:
+                ready = _core.wait(refs, len(refs), 0, True)[0]
+            else:
+                ready = []
         except Exception:  # the cluster is gone: get will say so
             ready = refs
         for ref in ready:

@@ -15,7 +15,7 @@ def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
     """The text for whoever gets the result, and the pickled exception (empty if it cannot be pickled)."""
     import traceback
 
-    task, task_id, node, _, _ = _core.context()
+    task, task_id, node, *_ = _core.context()
     if cancelled:
         return f"task {task} was cancelled in worker {os.getpid()}", b""
     where = f"{task}() (pid={os.getpid()}, node={node}, task={task_id[:12]})"

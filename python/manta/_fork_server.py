@@ -7,7 +7,7 @@ import os
 import sys
 
 # Modules that a driver has loaded and its workers will want, too: loaded once here, they are shared.
-PRELOAD = ("numpy", "asyncio")
+PRELOAD = ("numpy", "asyncio", "torch")
 
 _START = "import json, sys; order = json.loads(sys.argv[1]); sys.path[:] = order['path']; " \
          "from manta._fork_server import main; main(order)"

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from . import _core, _kinds, _options, _publish
+from . import _core, _kinds, _options, _publish, _surroundings
 
 R = TypeVar("R")
 
@@ -47,8 +47,10 @@ class RemoteFunction(Generic[R]):
         return RemoteFunction(self._function, {**self._options, **checked}, name=self._name, ref=self._ref,
                               generator=self._generator)
 
-    def _published(self) -> _core.ObjectRef[Any]:
+    def _published(self, group: tuple[str, bool] | None = None) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
+        if group is not None:
+            details["group"] = group
         retry = self._options.get("retry_exceptions")
         if isinstance(retry, (list, tuple)):
             details["retry"] = tuple(retry)
@@ -70,10 +72,11 @@ class RemoteFunction(Generic[R]):
         from . import _runtime
 
         _runtime.auto_init()
-        options = self._options
+        options = _surroundings.inherited(self._options)
         plan = _options.intern(options.get("name", self._name), options, 1, options.get("max_retries", 3))
         returns = options.get("num_returns", 1)
-        call.set_function(self._published(), plan, 1 if returns == "dynamic" else returns,
+        published = self._published(_surroundings.of_options(options))
+        call.set_function(published, plan, 1 if returns == "dynamic" else returns,
                           options.get("retry_exceptions") is True)
 
     def _stream(self, *args: Any, **kwargs: Any) -> Any:

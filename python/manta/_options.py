@@ -147,15 +147,15 @@ def _where(options: Mapping[str, Any]) -> Any:
     return scheduling_strategies.where(options)
 
 
-def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int) -> int:
-    """The engine's number for this set of options."""
+def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int, call_retries: int | None = None) -> int:
+    """The engine's number for this set of options. `call_retries`: of an actor's call, if not as its actor says."""
     own_cpus, gpus, others = resources_of(options, cpus)
-    return _core.intern(name, own_cpus, gpus, others, retries, 0, 0, _where(options))
+    return _core.intern(name, own_cpus, gpus, others, retries, 0, 0, _where(options), call_retries)
 
 
 def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any,
-                 kwargs: Any) -> Any:
-    """Of a published class, or of "library\\nClass" in C++."""
+                 kwargs: Any, about: bytes = b"") -> Any:
+    """Of a published class, or of "library\\nClass" in C++. `about` is for whoever finds it by its name."""
     if options.get("get_if_exists") and "name" not in options:
         raise ValueError("get_if_exists=True needs a name")
     if "namespace" in options and "name" not in options:
@@ -165,4 +165,4 @@ def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurre
         cls, class_name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
         options.get("lifetime") == "detached", options.get("get_if_exists", False),
         options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
-        not options.get("allow_out_of_order_execution", False), args, kwargs, _where(options))
+        not options.get("allow_out_of_order_execution", False), args, kwargs, _where(options), about)

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
-from . import _core, _fork_server, _options
-from ._actor import ActorClass, ActorHandle
+from . import _core, _fork_server, _options, _surroundings
+from ._actor import ActorClass, ActorHandle, found
+from ._actor import own as own_actor
 from ._function import RemoteFunction
 from .exceptions import InvalidError, NotFoundError
 
@@ -17,8 +18,6 @@ R = TypeVar("R")
 
 _lock = threading.Lock()
 _in_worker = False
-_namespace = ""
-_methods: dict[str, tuple[str, Any]] = {}  # of actors with a name that were made here, by id
 
 
 class ClientContext(dict):  # type: ignore[type-arg]
@@ -60,7 +59,6 @@ def init(
 
     Options of Ray's that do nothing here raise, unless they ask for what is so anyway.
     """
-    global _namespace
     _check_others(others)
     own = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels,
            "object_store_memory": object_store_memory, "_temp_dir": _temp_dir}
@@ -93,8 +91,6 @@ def init(
                    int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
                    labels or {})
         _core.next_session()
-        _namespace = namespace or "default"
-        _methods.clear()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
     return _context()
@@ -158,7 +154,7 @@ def _warm_up() -> None:
     milliseconds. A cluster that is busy or has no CPU free is not waited for.
     """
     ref = _make_remote(_nothing, {"num_cpus": 0}).remote()
-    _core.wait([ref], 1, 5)
+    _core.wait([ref], 1, 5, False)
 
 
 def _memory_mebibytes() -> float:
@@ -166,7 +162,7 @@ def _memory_mebibytes() -> float:
 
 
 def _context() -> ClientContext:
-    return ClientContext(node_id=_core.context()[2], namespace=_namespace)
+    return ClientContext(node_id=_core.context()[2], namespace=_core.context()[5])
 
 
 def auto_init() -> None:
@@ -239,7 +235,9 @@ def put(value: R) -> _core.ObjectRef[R]:
 
 def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None,
          fetch_local: bool = True) -> tuple[list[_core.ObjectRef[R]], list[_core.ObjectRef[R]]]:
-    """(ready, rest), both in the order given; `ready` never has more than `num_returns`."""
+    """(ready, rest), both in the order given; `ready` never has more than `num_returns`. With `fetch_local`, a value
+    that another node's store has is brought here, and ready when it has come.
+    """
     if isinstance(object_refs, _core.ObjectRef):
         raise TypeError("wait takes a list of ObjectRefs, not one")
     refs = list(object_refs)
@@ -247,7 +245,7 @@ def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, tim
         raise ValueError("wait: the list has an ObjectRef twice")
     if num_returns < 1 or num_returns > len(refs):
         raise ValueError(f"wait: num_returns={num_returns} of {len(refs)} values; it must be 1 to their number")
-    return _core.wait(refs, num_returns, timeout)
+    return _core.wait(refs, num_returns, timeout, fetch_local)
 
 
 def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> None:
@@ -269,10 +267,6 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     _core.kill_actor(actor._actor, not no_restart)
 
 
-def remember_methods(actor_id: str, name: str, methods: Any) -> None:
-    _methods[actor_id] = (name, methods)
-
-
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """The live actor of that name; ValueError if there is none."""
     if not name:
@@ -282,8 +276,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         actor = _core.find_actor(name, namespace or "")
     except NotFoundError as problem:
         raise ValueError(f"there is no actor named {name!r}: {problem}") from None
-    class_name, methods = _methods.get(actor.hex(), (name, None))
-    return ActorHandle(actor, class_name, methods)
+    return found(actor, name)
 
 
 def _in_bytes(amounts: dict[str, float]) -> dict[str, float]:
@@ -311,20 +304,22 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """When the tasks and methods of this program's workers on this node ran, the last 65,536 of them: as events for
-    chrome://tracing or Perfetto. Returned, or written to the file.
+    """When the tasks and methods of this program ran on each node, the last 65,536 of each: as events for
+    chrome://tracing or Perfetto, a process in them being a node. Returned, or written to the file.
     """
+    from .util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     auto_init()
-    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "manta"}}]
-    workers: set[int] = set()
-    rows = _core.get(_make_remote(_core_timeline, {"num_cpus": 0, "name": "timeline"}).remote())
-    for label, pid, thread, begin, end, failed in sorted(rows, key=lambda row: int(row[3])):
-        if thread not in workers:
-            workers.add(thread)
-            events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": thread,
-                           "args": {"name": f"worker:{pid}" + (f" thread:{thread}" if thread != pid else "")}})
-        events.append({"ph": "X", "cat": "task", "name": label, "pid": 1, "tid": thread, "ts": begin,
-                       "dur": end - begin, "args": {"worker": pid, "failed": failed}})
+    read = _make_remote(_read_timeline, {"num_cpus": 0, "name": "timeline"})
+    names = [node["NodeID"] for node in nodes()]
+    there = [NodeAffinitySchedulingStrategy(name, soft=True) for name in names]  # soft: it may die meanwhile
+    rows = [read.options(scheduling_strategy=strategy).remote() for strategy in there]
+    events: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for node, calls in _core.get(rows):
+        if node not in seen:
+            events += _events_of(node, len(seen) + 1, calls)
+            seen.add(node)
     if filename is None:
         return events
     import json
@@ -334,8 +329,22 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     return None
 
 
-def _core_timeline() -> list[tuple[str, int, int, int, int, bool]]:
-    return _core.timeline()
+def _events_of(node: str, number: int, calls: list[Any]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"node {node}"}}]
+    workers: set[int] = set()
+    for label, pid, thread, begin, end, failed in sorted(calls, key=lambda row: int(row[3])):
+        if thread not in workers:
+            workers.add(thread)
+            events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": thread,
+                           "args": {"name": f"worker:{pid}" + (f" thread:{thread}" if thread != pid else "")}})
+        events.append({"ph": "X", "cat": "task", "name": label, "pid": number, "tid": thread, "ts": begin,
+                       "dur": end - begin, "args": {"worker": pid, "node": node, "failed": failed}})
+    return events
+
+
+def _read_timeline() -> tuple[str, list[tuple[str, int, int, int, int, bool]]]:
+    return _core.context()[2], _core.timeline()
 
 
 class RuntimeContext:
@@ -356,20 +365,21 @@ class RuntimeContext:
     @property
     def current_actor(self) -> ActorHandle[Any]:
         """Inside an actor: a handle of it, to be given to others."""
-        own = _core.own_actor()
-        if not own:
+        handle = _core.own_handle()
+        if handle is None:
             raise RuntimeError("current_actor is for the methods of an actor")
-        import struct
-
-        name = struct.pack("<QQIi", int(own[:16], 16), int(own[16:], 16), 1, 0)  # as handles are named inside values
-        return ActorHandle(_core.decode_actor(name), "actor", None)
+        return own_actor(handle)
 
     def get_worker_id(self) -> str:
         return str(os.getpid())
 
     @property
     def namespace(self) -> str:
-        return _namespace or "default"
+        """Of the job: what ``init`` was told, also in its tasks and actors."""
+        return _core.context()[5]
+
+    def get_placement_group_id(self) -> str | None:
+        return _surroundings.current() or None
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         return {"GPU": [str(gpu) for gpu in get_gpu_ids()]}

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from . import _core
+
 _MAIN = b"__main__"  # what the driver defines there, a worker has not: it goes by value
 _cloudpickle: Any = None
 
@@ -15,7 +17,7 @@ _cloudpickle: Any = None
 def cloudpickle() -> Any:
     global _cloudpickle
     if _cloudpickle is None:
-        import cloudpickle as module  # type: ignore[import]  # 30 ms that a program without remote functions need not pay
+        import cloudpickle as module  # 30 ms that a program without remote functions need not pay
 
         _cloudpickle = module
     return _cloudpickle
@@ -83,8 +85,12 @@ def _reduce_tensor(tensor: Any) -> Any:
 def make_tensor(array: Any, dtype: str | None, requires_grad: bool) -> Any:
     import warnings
 
-    import torch  # type: ignore[import]
+    import numpy
+    import torch
 
+    guarded = _core.read_only(array)
+    if guarded is not array:
+        array = numpy.frombuffer(guarded, array.dtype).reshape(array.shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks at memory that is read-only: to write, clone it
         tensor = torch.from_numpy(array)

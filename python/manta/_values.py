@@ -25,7 +25,7 @@ def make_array(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Any:
 
 def import_arrow(schema: Any, batches: list[tuple[Any, Any]], table: bool) -> Any:
     """Of capsules as in Arrow's PyCapsule interface."""
-    import pyarrow  # type: ignore[import]
+    import pyarrow
 
     made = [pyarrow.RecordBatch._import_from_c_capsule(*pair) for pair in batches]
     if not table:

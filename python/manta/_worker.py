@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 IN_GROUP = "__manta_in__"  # then "group.method"
+own_class: Any = None  # of this process's actor
 DYNAMIC = "__manta_dynamic__"  # then the method
 
 
@@ -97,16 +98,39 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
     if not details:
         _publish.note_loaded(thing, ref)
     code = thing
-    env = details.get("env")
-    if env:
-        code = _forever(env, code) if isinstance(thing, type) else _with_environment(env, code)
+    if isinstance(thing, type):
+        global own_class
+        own_class = thing
+        code = for_good(code, details)
+    else:
+        if details.get("dynamic"):
+            code = _dynamic(code)
+        if details.get("env"):
+            code = _with_environment(details["env"], code)
+        if details.get("group"):
+            code = _in_group(details["group"], code)
     if details.get("groups"):
         from ._groups import hosted
 
         code = hosted(code, details["groups"])
-    if details.get("dynamic"):
-        code = _dynamic(code)
     return code, details.get("retry"), "async" in details, details.get("max_calls", -1)
+
+
+def for_good(code: Any, details: dict[str, Any]) -> Any:
+    """Code that has this process to itself: an actor's class, a generator."""
+    env, group = details.get("env"), details.get("group")
+    if not env and not group:
+        return code
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        os.environ.update(env or {})
+        if group:
+            from . import _surroundings
+
+            _surroundings.enter(group)
+        return code(*args, **kwargs)
+
+    return make
 
 
 def _with_environment(env: dict[str, str], function: Any) -> Any:
@@ -125,12 +149,17 @@ def _with_environment(env: dict[str, str], function: Any) -> Any:
     return run
 
 
-def _forever(env: dict[str, str], cls: Any) -> Any:
-    def make(*args: Any, **kwargs: Any) -> Any:
-        os.environ.update(env)  # the process is the actor's own
-        return cls(*args, **kwargs)
+def _in_group(group: tuple[str, bool], function: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from . import _surroundings
 
-    return make
+        before = _surroundings.enter(group)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _surroundings.enter(before)
+
+    return run
 
 
 def _dynamic(function: Any) -> Any:

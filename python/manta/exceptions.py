@@ -10,9 +10,9 @@ __all__ = [
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
     "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
-    "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "NodeDiedError", "CrossLanguageError",
-    "OutOfDiskError", "UserCodeException", "TaskUnschedulableError", "ActorUnschedulableError",
-    "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
+    "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "ObjectFreedError", "LocalRayletDiedError",
+    "NodeDiedError", "CrossLanguageError", "OutOfDiskError", "UserCodeException", "TaskUnschedulableError",
+    "ActorUnschedulableError", "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
 ]
 
 
@@ -113,6 +113,10 @@ class ObjectFetchTimedOutError(ObjectLostError):
     """As ObjectLostError, which says so."""
 
 
+class ObjectFreedError(ObjectLostError):
+    """As ObjectLostError, which says so."""
+
+
 class NodeDiedError(MantaError):
     """As WorkerCrashedError, which says so."""
 
@@ -125,7 +129,7 @@ class CrossLanguageError(MantaError):
 RayError = MantaError
 RayTaskError = TaskError
 RayActorError = ActorError
-RaySystemError = UnavailableError
+RaySystemError = LocalRayletDiedError = UnavailableError
 ObjectStoreFullError = OutOfMemoryError
 OutOfDiskError = IoError
 UserCodeException = TaskError

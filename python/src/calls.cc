@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "groups.h"
@@ -116,8 +117,9 @@ struct CallObject {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* prepare;
   std::uint32_t session;
-  std::uint32_t returns;  // 0: the caller wants none
-  bool announced;         // the daemon knows the function
+  std::uint32_t surroundings;  // that it was prepared in
+  std::uint32_t returns;       // 0: the caller wants none
+  bool announced;              // the daemon knows the function
   CallHead head;
   PyObject* function;  // ObjectRef
   PyObject* actor;     // ActorRef
@@ -127,6 +129,8 @@ struct CallObject {
 };
 PyTypeObject* call_type = nullptr;
 std::uint32_t session = 1;  // counts clusters: what was published in an earlier one is gone
+// What the running task hands on to its children's options (_options.py), by number; 0: nothing. Guarded by the GIL.
+std::uint32_t surroundings = 0;
 
 PyObject* Results(CallObject* self, internal::Entry** entries) {
   if (self->returns == 1) return NewRef(entries[0]);
@@ -146,7 +150,8 @@ PyObject* Results(CallObject* self, internal::Entry** entries) {
 
 PyObject* Invoke(PyObject* object, PyObject* const* args, std::size_t flags, PyObject* names) {
   auto* self = reinterpret_cast<CallObject*>(object);
-  if (self->session != session) {
+  // An actor's methods run where the actor is, whatever surrounds the call.
+  if (self->session != session || (self->surroundings != surroundings && self->actor == nullptr)) {
     const Obj done(PyObject_CallOneArg(self->prepare, object));
     if (!done) return nullptr;
     if (self->session != session) {
@@ -177,11 +182,11 @@ PyObject* Invoke(PyObject* object, PyObject* const* args, std::size_t flags, PyO
     }
     if (self->actor == nullptr) {
       internal::Submit(TheSite(), use.arguments, scope, self->plan, count, out);
-      self->announced = true;
     } else {
       internal::CallActor(reinterpret_cast<ActorObject*>(self->actor)->entry, TheSite(), use.arguments, scope,
                           self->plan, count, out);
     }
+    self->announced = true;
     return Results(self, out);
   });
 }
@@ -236,26 +241,39 @@ PyObject* SetFunction(PyObject* object, PyObject* args) {
     self->plan = reinterpret_cast<const internal::Plan*>(plan);
     self->announced = false;
     self->session = session;
+    self->surroundings = surroundings;
     return Py_NewRef(Py_None);
   });
 }
 
-// set_method(actor: ActorRef, name: str, plan: int, returns: int)
+// set_method(actor: ActorRef, name: str, plan: int, returns: int, retry_all: bool, retry: ObjectRef | None); `retry`:
+// published exception classes
 PyObject* SetMethod(PyObject* object, PyObject* args) {
   auto* self = reinterpret_cast<CallObject*>(object);
   PyObject* actor = nullptr;
   const char* name = nullptr;
   unsigned long long plan = 0;
   unsigned long returns = 0;
-  if (!PyArg_ParseTuple(args, "O!sKk", actor_type, &actor, &name, &plan, &returns)) return nullptr;
+  int retry_all = 0;
+  PyObject* retry = nullptr;
+  if (!PyArg_ParseTuple(args, "O!sKkpO", actor_type, &actor, &name, &plan, &returns, &retry_all, &retry))
+    return nullptr;
   if (!SetReturns(self, returns)) return nullptr;
-  self->head.kind = CallKind::kMethod;
-  Py_XSETREF(self->actor, Py_NewRef(actor));
-  delete self->name;
-  self->name = new std::string(name);
-  self->plan = reinterpret_cast<const internal::Plan*>(plan);
-  self->session = session;
-  Py_RETURN_NONE;
+  return Guard([&] {
+    self->head.kind = CallKind::kMethod;
+    self->head.flags = retry_all != 0 ? CallHead::kRetryAll : 0;
+    if (IsRef(retry)) {
+      self->head.flags |= CallHead::kRetrySome;
+      internal::EncodeRef(EntryOf(retry), self->head.function);
+      Py_XSETREF(self->function, Py_NewRef(retry));
+    }
+    Py_XSETREF(self->actor, Py_NewRef(actor));
+    delete self->name;
+    self->name = new std::string(name);
+    self->plan = reinterpret_cast<const internal::Plan*>(plan);
+    self->session = session;
+    return Py_NewRef(Py_None);
+  });
 }
 
 // set_native(actor: ActorRef | None, name: str, plan: int, returns: int, by_name: int)
@@ -276,6 +294,7 @@ PyObject* SetNative(PyObject* object, PyObject* args) {
   self->plan = reinterpret_cast<const internal::Plan*>(plan);
   self->by_name = by_name;
   self->session = session;
+  self->surroundings = surroundings;
   Py_RETURN_NONE;
 }
 
@@ -310,6 +329,7 @@ PyObject* NewCall(PyObject*, PyObject* prepare) {
   self->vectorcall = &Invoke;
   self->prepare = Py_NewRef(prepare);
   self->session = 0;
+  self->surroundings = 0;
   self->returns = 1;
   self->announced = false;
   new (&self->head) CallHead();
@@ -335,19 +355,25 @@ bool ReadResources(PyObject* dict, std::map<std::string, double>* out) {
   return true;
 }
 
-// intern(name, cpus, gpus, resources, retries, timeout_us, priority, where) -> int; `where` as ReadPlacement reads it
+// intern(name, cpus, gpus, resources, retries, timeout_us, priority, where, call_retries) -> int; `where` as
+// ReadPlacement reads it, `call_retries` an int or None
 PyObject* Intern(PyObject*, PyObject* args) {
   TaskOptions options;
   const char* name = nullptr;
   PyObject* resources = nullptr;
   PyObject* where = nullptr;
+  PyObject* call_retries = nullptr;
   long long timeout = 0;
-  if (!PyArg_ParseTuple(args, "sddO!iLiO", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
-                        &options.retries, &timeout, &options.priority, &where) ||
+  if (!PyArg_ParseTuple(args, "sddO!iLiOO", &name, &options.cpus, &options.gpus, &PyDict_Type, &resources,
+                        &options.retries, &timeout, &options.priority, &where, &call_retries) ||
       !ReadResources(resources, &options.resources) || !ReadPlacement(where, &options.placement))
     return nullptr;
   options.name = name;
   options.timeout = std::chrono::microseconds(timeout);
+  if (call_retries != Py_None) {
+    options.call_retries = PyLong_AsLongLong(call_retries);
+    if (PyErr_Occurred() != nullptr) return nullptr;
+  }
   return Guard(
       [&] { return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(internal::Intern(options))); });
 }
@@ -368,9 +394,11 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   long long retries = 0;
   int ordered = 1;
   PyObject* where = nullptr;
-  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!O", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
+  const char* about = nullptr;
+  Py_ssize_t about_size = 0;
+  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!Oy#", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
                         &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
-                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where) ||
+                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where, &about, &about_size) ||
       !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement))
     return nullptr;
   settings.name = name;
@@ -380,6 +408,7 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   settings.max_restarts = restarts;
   settings.max_call_retries = retries;
   settings.ordered = ordered != 0;
+  settings.about.assign(about, static_cast<std::size_t>(about_size));
   std::vector<PyObject*> values;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positional); ++i) values.push_back(PyTuple_GET_ITEM(positional, i));
   const Obj names(PySequence_Tuple(keywords));
@@ -411,6 +440,13 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
     }
     return NewActor(actor);
   });
+}
+
+// surround(number) -> the number before: calls are prepared again for other surroundings.
+PyObject* Surround(PyObject*, PyObject* number) {
+  const unsigned long next = PyLong_AsUnsignedLong(number);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyLong_FromUnsignedLong(std::exchange(surroundings, static_cast<std::uint32_t>(next)));
 }
 
 PyObject* NextSession(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(++session); }
@@ -461,6 +497,7 @@ PyMethodDef functions[] = {
     {"create_actor", CreateActor, METH_VARARGS, nullptr},
     {"next_session", NextSession, METH_NOARGS, nullptr},
     {"session", Session, METH_NOARGS, nullptr},
+    {"surround", Surround, METH_O, nullptr},
     {"put", Put, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

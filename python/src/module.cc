@@ -141,7 +141,7 @@ PyObject* KillActor(PyObject*, PyObject* args) {
   });
 }
 
-// context() -> (task name, task id, node, in a worker, [gpu])
+// context() -> (task name, task id, node, in a worker, [gpu], namespace)
 PyObject* GetContext(PyObject*, PyObject*) {
   return Guard([&]() -> PyObject* {
     const Context context = CurrentContext();
@@ -150,8 +150,8 @@ PyObject* GetContext(PyObject*, PyObject*) {
       const Obj number(PyLong_FromUnsignedLong(gpu));
       if (!number || PyList_Append(gpus.get(), number.get()) != 0) return nullptr;
     }
-    return Py_BuildValue("sssOO", context.task.c_str(), context.task_id.c_str(), context.node.c_str(),
-                         context.in_worker ? Py_True : Py_False, gpus.get());
+    return Py_BuildValue("sssOOs", context.task.c_str(), context.task_id.c_str(), context.node.c_str(),
+                         context.in_worker ? Py_True : Py_False, gpus.get(), internal::Space().c_str());
   });
 }
 
@@ -180,6 +180,14 @@ PyObject* GetAvailableResources(PyObject*, PyObject*) {
 }
 
 PyObject* OwnActor(PyObject*, PyObject*) { return PyUnicode_FromString(internal::OwnActor().c_str()); }
+
+// own_handle() -> ActorRef or None
+PyObject* OwnHandle(PyObject*, PyObject*) {
+  return Guard([&]() -> PyObject* {
+    internal::ActorEntry* actor = internal::OwnActorHandle();
+    return actor == nullptr ? Py_NewRef(Py_None) : NewActor(actor);
+  });
+}
 
 PyObject* EndOwnActor(PyObject*, PyObject*) {
   return Guard([&] {
@@ -214,6 +222,7 @@ PyMethodDef functions[] = {
     {"find_actor", FindActor, METH_VARARGS, nullptr},
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
+    {"own_handle", OwnHandle, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
     {"available_resources", GetAvailableResources, METH_NOARGS, nullptr},

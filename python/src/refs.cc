@@ -90,6 +90,15 @@ PyObject* ActorHex(PyObject* self, PyObject*) {
   return PyUnicode_FromString(internal::IdText(reinterpret_cast<ActorObject*>(self)->entry).c_str());
 }
 
+PyObject* ActorAbout(PyObject* self, PyObject*) {
+  const std::string about = internal::AboutActor(reinterpret_cast<ActorObject*>(self)->entry);
+  return PyBytes_FromStringAndSize(about.data(), static_cast<Py_ssize_t>(about.size()));
+}
+
+PyObject* ActorRetries(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(internal::RetriesOf(reinterpret_cast<ActorObject*>(self)->entry));
+}
+
 PyObject* ActorReduce(PyObject* self, PyObject*) {
   return Guard([&] {
     std::byte name[internal::kRefBytes];
@@ -100,6 +109,8 @@ PyObject* ActorReduce(PyObject* self, PyObject*) {
 
 PyMethodDef actor_methods[] = {
     {"hex", ActorHex, METH_NOARGS, nullptr},
+    {"about", ActorAbout, METH_NOARGS, "What its creator wanted whoever finds it to know."},
+    {"retries", ActorRetries, METH_NOARGS, "Of its calls: max_task_retries."},
     {"__reduce__", ActorReduce, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

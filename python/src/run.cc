@@ -249,6 +249,8 @@ bool ReturnAll(internal::Invocation& call, PyObject* result, Form form) {
 struct Deferred {
   Form form = Form::kPython;
   std::int64_t begin = 0;
+  bool retry_all = false;
+  PyObject* retry = nullptr;  // lives for ever; may be null
 };
 // Guarded by the GIL.
 std::unordered_map<const internal::Invocation*, Deferred>& DeferredCalls() {
@@ -281,7 +283,7 @@ void EndAsync(internal::Invocation& call) {
     RaiseCurrent();
   }
   Record(call, about.begin, !done);
-  if (!done) ThrowPythonError(false, nullptr, cancelled);
+  if (!done) ThrowPythonError(about.retry_all, about.retry, cancelled);
 }
 
 // finish_async(number, value, error or None)
@@ -318,6 +320,11 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
   const bool plain = (head.flags & CallHead::kPlain) != 0;
   Obj code;
   if (head.kind == CallKind::kMethod) {
+    if ((head.flags & CallHead::kRetrySome) != 0) {
+      const Function* function = FunctionOf(head);
+      if (function == nullptr) return false;
+      *retry = function->retry;
+    }
     const Obj name(PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(text.data), head.name, nullptr));
     if (!name) return false;
     const bool special = head.name > 8 && std::memcmp(text.data, "__manta_", 8) == 0;
@@ -353,7 +360,8 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     return true;
   }
   if (in_async_actor && PyCoro_CheckExact(result.get())) {
-    DeferredCalls()[&call] = {plain ? Form::kPlain : Form::kPython, TimelineNow()};
+    DeferredCalls()[&call] = {plain ? Form::kPlain : Form::kPython, TimelineNow(),
+                              (head.flags & CallHead::kRetryAll) != 0, *retry};
     return BeginAsync(call, result.get());
   }
   return ReturnAll(call, result.get(), plain ? Form::kPlain : Form::kPython);

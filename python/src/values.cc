@@ -1,5 +1,8 @@
 #include "values.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "arrow.h"
@@ -177,6 +180,35 @@ PyObject* Unpickle(internal::View view, const KeepAlive& keep) {
   return PyObject_Vectorcall(hooks.loads, arguments, 1, names);
 }
 
+// read_only(buffer): the same memory, but so that writing to it crashes; itself if it is so anyway. For libraries that
+// have no notion of read-only memory. In the process that made a value the store is mapped for writing.
+PyObject* ReadOnly(PyObject*, PyObject* object) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object, &buffer, PyBUF_ANY_CONTIGUOUS) != 0) return nullptr;
+  const auto* data = static_cast<const std::byte*>(buffer.buf);
+  const auto size = static_cast<std::size_t>(buffer.len);
+  PyBuffer_Release(&buffer);  // `object` keeps it
+  if (size == 0 || !internal::IsWritable(data)) return Py_NewRef(object);
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(data) % page;
+  const std::size_t whole = before + size;
+  // Of shared memory, a size of zero means: once more, elsewhere.
+  void* twin = mremap(const_cast<std::byte*>(data) - before, 0, whole, MREMAP_MAYMOVE);
+  if (twin == MAP_FAILED) return PyErr_SetFromErrno(PyExc_OSError);
+  const KeepAlive keep(twin, [twin, whole, object](const void*) {
+    munmap(twin, whole);
+    Py_DECREF(object);  // the last Look goes with the GIL held
+  });
+  Py_INCREF(object);
+  if (mprotect(twin, whole, PROT_READ) != 0) return PyErr_SetFromErrno(PyExc_OSError);
+  return NewLookInPlace(static_cast<const std::byte*>(twin) + before, size, keep);
+}
+
+PyMethodDef functions[] = {
+    {"read_only", ReadOnly, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 }  // namespace
 
 PyObject* NewLook(const std::byte* data, std::size_t size, const KeepAlive& keep) {
@@ -295,9 +327,9 @@ PyObject* DecodeValue(internal::View view, const KeepAlive& keep) {
   return value != nullptr || PyErr_Occurred() != nullptr ? value : Malformed();
 }
 
-bool AddValueTypes(PyObject*) {
+bool AddValueTypes(PyObject* module) {
   look_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&look_spec));
-  return look_type != nullptr;
+  return look_type != nullptr && PyModule_AddFunctions(module, functions) == 0;
 }
 
 }  // namespace manta::python

@@ -16,6 +16,9 @@ using Clock = std::chrono::steady_clock;
 // Between two looks for Ctrl-C; in a worker, where each end of a wait takes back the task's CPUs, for a cancel.
 std::int64_t SliceUs() { return in_worker ? 1'000'000 : 100'000; }
 
+// What is being brought here is looked at so often, for others may come earlier.
+constexpr std::int64_t kLookUs = 50'000;
+
 // Seconds as Python gives them (None: for ever) as microseconds. false: a Python error is set.
 bool ReadTimeout(PyObject* seconds, std::int64_t* micros) {
   *micros = internal::kForever;
@@ -54,8 +57,45 @@ Py_ssize_t WaitFor(std::span<internal::Entry* const> entries, std::size_t count,
 
 PyObject* ValueOf(internal::Entry* entry) {
   KeepAlive keep;
-  const internal::View view = internal::Await(entry, internal::kForever, &keep);
+  internal::View view;
+  if (internal::IsElsewhere(entry)) {
+    const NoGil free;  // it is brought here
+    view = internal::Await(entry, internal::kForever, &keep);
+  } else {
+    view = internal::Await(entry, internal::kForever, &keep);
+  }
   return DecodeValue(view, keep);
+}
+
+// As WaitFor, but what lies in another node's store is ready when it has been brought here.
+Py_ssize_t WaitForHere(std::span<internal::Entry* const> entries, std::size_t count, std::int64_t timeout_us,
+                       std::vector<bool>* ready) {
+  const auto start = Clock::now();
+  std::vector<bool> asked(entries.size(), false);
+  for (;;) {
+    std::int64_t left = timeout_us;
+    if (timeout_us >= 0) {
+      const std::int64_t gone = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+      left = std::max<std::int64_t>(timeout_us - gone, 0);
+    }
+    Py_ssize_t number = WaitFor(entries, count, left, ready);
+    if (number < 0) return -1;
+    std::vector<internal::Entry*> far;
+    std::vector<internal::Entry*> news;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!(*ready)[i] || !internal::IsElsewhere(entries[i])) continue;
+      (*ready)[i] = false;
+      --number;
+      far.push_back(entries[i]);
+      if (!asked[i]) news.push_back(entries[i]);
+      asked[i] = true;
+    }
+    if (!news.empty()) internal::FetchAhead(news);
+    if (far.empty() || number >= static_cast<Py_ssize_t>(count)) return number;
+    if (timeout_us >= 0 && Clock::now() - start >= std::chrono::microseconds(timeout_us)) return number;
+    const NoGil free;  // they are all on their way: the first is as good as any to wait for
+    static_cast<void>(internal::FetchHere(far[0], left < 0 ? kLookUs : std::min(left, kLookUs)));
+  }
 }
 
 PyObject* TimedOut(std::size_t ready, std::size_t all, PyObject* timeout) {
@@ -103,6 +143,16 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
     return static_cast<bool>(done);
   };
   bool shown = false;
+  // With a Python error set: the line of progress must not stay.
+  const auto give_up = [&] {
+    PyObject* type = nullptr;
+    PyObject* value = nullptr;
+    PyObject* trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    if (shown && !show(static_cast<std::ptrdiff_t>(entries.size()))) PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    return false;
+  };
   for (;;) {
     std::int64_t slice = SliceUs();
     if (timeout_us >= 0) {
@@ -119,7 +169,7 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
       }
     }
     if (!late) return !shown || show(static_cast<std::ptrdiff_t>(entries.size()));
-    if (PyErr_CheckSignals() != 0) return false;
+    if (PyErr_CheckSignals() != 0) return give_up();
     const std::ptrdiff_t ready = count_ready();
     if (timeout_us < 0 || Clock::now() - start < std::chrono::microseconds(timeout_us)) {
       shown = true;
@@ -127,7 +177,7 @@ bool AwaitAll(std::span<internal::Entry* const> entries, std::int64_t timeout_us
       continue;
     }
     TimedOut(static_cast<std::size_t>(ready), entries.size(), timeout);
-    return false;
+    return give_up();
   }
 }
 
@@ -156,6 +206,7 @@ PyObject* Get(PyObject*, PyObject* const* args, Py_ssize_t positional, PyObject*
     std::vector<internal::Entry*> entries;
     if (!list || !EntriesIn(list.get(), "get", &entries)) return nullptr;
     if (!entries.empty() && !AwaitAll(entries, timeout_us, timeout)) return nullptr;
+    internal::FetchAhead(entries);
     Obj values(PyList_New(static_cast<Py_ssize_t>(entries.size())));
     for (std::size_t i = 0; values && i < entries.size(); ++i) {
       PyObject* value = ValueOf(entries[i]);
@@ -166,20 +217,23 @@ PyObject* Get(PyObject*, PyObject* const* args, Py_ssize_t positional, PyObject*
   });
 }
 
-// wait(refs: list, num_returns: int, timeout) -> (ready, rest)
+// wait(refs: list, num_returns: int, timeout, fetch_local: bool) -> (ready, rest)
 PyObject* Wait(PyObject*, PyObject* args) {
   PyObject* refs = nullptr;
   Py_ssize_t count = 0;
   PyObject* timeout = nullptr;
+  int fetch = 0;
   std::int64_t timeout_us = 0;
-  if (!PyArg_ParseTuple(args, "O!nO", &PyList_Type, &refs, &count, &timeout) || !ReadTimeout(timeout, &timeout_us))
+  if (!PyArg_ParseTuple(args, "O!nOp", &PyList_Type, &refs, &count, &timeout, &fetch) ||
+      !ReadTimeout(timeout, &timeout_us))
     return nullptr;
   return Guard([&]() -> PyObject* {
     const Obj list(PyList_GetSlice(refs, 0, PyList_GET_SIZE(refs)));
     std::vector<internal::Entry*> entries;
     if (!list || !EntriesIn(list.get(), "wait", &entries)) return nullptr;
     std::vector<bool> is_ready;
-    if (WaitFor(entries, static_cast<std::size_t>(count), timeout_us, &is_ready) < 0) return nullptr;
+    const auto wait = fetch != 0 ? &WaitForHere : &WaitFor;
+    if (wait(entries, static_cast<std::size_t>(count), timeout_us, &is_ready) < 0) return nullptr;
     Obj ready(PyList_New(0));
     Obj rest(PyList_New(0));
     for (std::size_t i = 0; ready && rest && i < entries.size(); ++i) {

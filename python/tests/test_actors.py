@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import signs
 
 import manta
 from manta import exceptions
@@ -284,9 +285,16 @@ def test_async_methods_may_sleep_raise_and_await_refs():
 
     @manta.remote
     class Async:
-        async def nap(self, s):
-            await asyncio.sleep(s)
-            return s
+        def __init__(self):
+            self.all_here = asyncio.Event()
+            self.here = 0
+
+        async def meet(self, count):
+            self.here += 1
+            if self.here == count:
+                self.all_here.set()
+            await self.all_here.wait()
+            return count
 
         async def fail(self):
             await asyncio.sleep(0)
@@ -302,9 +310,7 @@ def test_async_methods_may_sleep_raise_and_await_refs():
             return x
 
     actor = Async.remote()
-    start = time.time()
-    assert manta.get([actor.nap.remote(0.3) for _ in range(20)], timeout=30) == [0.3] * 20
-    assert time.time() - start < 3
+    assert manta.get([actor.meet.remote(20) for _ in range(20)], timeout=100) == [20] * 20
     with pytest.raises(KeyError, match="async"):
         manta.get(actor.fail.remote(), timeout=20)
     assert manta.get(actor.ask.remote(5), timeout=20) == 10
@@ -350,18 +356,20 @@ def test_refs_are_awaited_in_a_driver():
     assert asyncio.run(main()) == (9, [0, 1, 4, 9, 16])
 
 
-def test_max_pending_calls_raises_when_full():
+def test_max_pending_calls_raises_when_full(tmp_path):
     @manta.remote(max_pending_calls=2)
     class Slow:
-        def nap(self):
-            time.sleep(0.5)
+        def wait(self, path):
+            return signs.wait(path)
 
     slow = Slow.remote()
-    refs = [slow.nap.remote(), slow.nap.remote()]
+    go = str(tmp_path / "go")
+    refs = [slow.wait.remote(go), slow.wait.remote(go)]
     with pytest.raises(exceptions.PendingCallsLimitExceeded):
-        slow.nap.remote()
-    manta.get(refs, timeout=20)
-    manta.get(slow.nap.remote(), timeout=20)
+        slow.wait.remote(go)
+    signs.give(go)
+    assert manta.get(refs, timeout=100) == [True, True]
+    assert manta.get(slow.wait.remote(go), timeout=100)
 
 
 def test_exit_actor_ends_it_on_purpose():
@@ -437,54 +445,62 @@ def test_a_background_task_runs_between_calls():
     assert manta.get(ticker.seen.remote(), timeout=20) >= 5
 
 
-def test_concurrency_groups_bound_each_other_not():
+def test_concurrency_groups_bound_each_other_not(eventually):
     @manta.remote(concurrency_groups={"io": 2, "compute": 1})
     class Worker:
         def __init__(self):
             self.most = {}
             self.now = {}
+            self.lock = threading.Lock()
+            self.go = threading.Event()
 
-        def _run(self, group, seconds):
-            self.now[group] = self.now.get(group, 0) + 1
-            self.most[group] = max(self.most.get(group, 0), self.now[group])
-            time.sleep(seconds)
-            self.now[group] -= 1
+        def _run(self, group):
+            with self.lock:
+                self.now[group] = self.now.get(group, 0) + 1
+                self.most[group] = max(self.most.get(group, 0), self.now[group])
+            self.go.wait(100)
+            with self.lock:
+                self.now[group] -= 1
 
         @manta.method(concurrency_group="io")
-        def fetch(self, seconds):
-            self._run("io", seconds)
+        def fetch(self):
+            self._run("io")
 
         @manta.method(concurrency_group="compute")
-        def crunch(self, seconds):
-            self._run("compute", seconds)
+        def crunch(self):
+            self._run("compute")
 
-        def plain(self, seconds, group="default"):
-            self._run(group, seconds)
-            return threading.get_ident()
+        def plain(self, group="default"):
+            self._run(group)
 
         def seen(self):
-            return self.most
+            return dict(self.now), dict(self.most)
+
+        def let_go(self, go):
+            self.go.set() if go else self.go.clear()
 
     worker = Worker.remote()
-    begin = time.time()
-    refs = [worker.fetch.remote(0.2) for _ in range(4)] + [worker.crunch.remote(0.2) for _ in range(2)]
-    # A group that is full holds up no other.
-    manta.get(worker.plain.remote(0), timeout=20)
-    assert time.time() - begin < 0.35
-    manta.get(refs, timeout=20)
-    assert manta.get(worker.seen.remote(), timeout=20) == {"io": 2, "compute": 1, "default": 1}
+    refs = [worker.fetch.remote() for _ in range(4)] + [worker.crunch.remote() for _ in range(2)]
+    # A group that is full holds up no other, and no group takes more than it may.
+    assert eventually(lambda: manta.get(worker.seen.remote(), timeout=100)[0] == {"io": 2, "compute": 1})
+    manta.get(worker.let_go.remote(True), timeout=100)
+    manta.get(refs, timeout=100)
+    assert manta.get(worker.seen.remote(), timeout=100)[1] == {"io": 2, "compute": 1}
     # A call may choose another group than its method's.
-    refs = [worker.plain.options(concurrency_group="io").remote(0.2, "chosen") for _ in range(4)]
-    manta.get(refs, timeout=20)
-    assert manta.get(worker.seen.remote(), timeout=20)["chosen"] == 2
+    manta.get(worker.let_go.remote(False), timeout=100)
+    refs = [worker.plain.options(concurrency_group="io").remote("chosen") for _ in range(4)]
+    assert eventually(lambda: manta.get(worker.seen.remote(), timeout=100)[0].get("chosen") == 2)
+    manta.get(worker.let_go.remote(True), timeout=100)
+    manta.get(refs, timeout=100)
+    assert manta.get(worker.seen.remote(), timeout=100)[1]["chosen"] == 2
     with pytest.raises(ValueError, match="no concurrency group 'disk'"):
-        worker.fetch.options(concurrency_group="disk").remote(0)
+        worker.fetch.options(concurrency_group="disk").remote()
 
     @manta.remote
     def elsewhere(handle):
-        return manta.get([handle.fetch.remote(0), handle.plain.options(concurrency_group="compute").remote(0)])
+        return manta.get([handle.fetch.remote(), handle.plain.options(concurrency_group="compute").remote()])
 
-    assert manta.get(elsewhere.remote(worker), timeout=20)[0] is None
+    assert manta.get(elsewhere.remote(worker), timeout=100) == [None, None]
 
 
 def test_concurrency_groups_of_coroutines():
@@ -547,8 +563,107 @@ def test_a_methods_name_is_what_messages_say():
     with pytest.raises(RuntimeError) as caught:
         manta.get(actor.fail.options(name="this-call").remote())
     assert "this-call() (pid=" in str(caught.value)
-    with pytest.raises(NotImplementedError, match="max_task_retries"):
-        actor.fail.options(max_task_retries=1)
+    for wrong in ({"max_task_retries": -2}, {"retry_exceptions": [1]}, {"num_cpus": 1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            actor.fail.options(**wrong)
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            manta.method(**wrong)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_methods_max_task_retries_goes_before_the_actors(tmp_path, is_async):
+    @manta.remote(max_restarts=-1)
+    class Fragile:
+        def _die(self, name, times):
+            with open(tmp_path / name, "a") as file:
+                file.write("x")
+            if (tmp_path / name).stat().st_size <= times:
+                os._exit(1)
+            return (tmp_path / name).stat().st_size
+
+        if is_async:
+            async def run(self, name, times):
+                return self._die(name, times)
+
+            @manta.method(max_task_retries=2)
+            async def stubborn(self, name, times):
+                return self._die(name, times)
+        else:
+            def run(self, name, times):
+                return self._die(name, times)
+
+            @manta.method(max_task_retries=2)
+            def stubborn(self, name, times):
+                return self._die(name, times)
+
+    actor = Fragile.remote()
+    with pytest.raises(exceptions.MantaError):
+        manta.get(actor.run.remote("none", 1), timeout=100)
+    assert manta.get(actor.run.options(max_task_retries=1).remote("one", 1), timeout=100) == 2
+    with pytest.raises(exceptions.MantaError):
+        manta.get(actor.run.options(max_task_retries=1).remote("too few", 2), timeout=100)
+    assert manta.get(actor.stubborn.remote("method", 2), timeout=100) == 3
+    with pytest.raises(exceptions.MantaError):
+        manta.get(actor.stubborn.options(max_task_retries=0).remote("not now", 1), timeout=100)
+    # And the other way round: an actor's retries, and a call without.
+    actor = Fragile.options(max_task_retries=-1).remote()
+    with pytest.raises(exceptions.MantaError):
+        manta.get(actor.run.options(max_task_retries=0).remote("zero", 1), timeout=100)
+    assert manta.get(actor.run.remote("all", 3), timeout=100) == 4
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_retry_exceptions_of_methods(is_async):
+    class Again(Exception):
+        pass
+
+    @manta.remote(max_task_retries=3)
+    class Flaky:
+        def __init__(self):
+            self.calls = 0
+
+        def _try(self, error, times):
+            self.calls += 1
+            if self.calls <= times:
+                raise error("not yet")
+            calls, self.calls = self.calls, 0
+            return calls
+
+        if is_async:
+            async def run(self, error, times):
+                return self._try(error, times)
+
+            @manta.method(retry_exceptions=[Again], max_task_retries=1)
+            async def some(self, error, times):
+                return self._try(error, times)
+        else:
+            def run(self, error, times):
+                return self._try(error, times)
+
+            @manta.method(retry_exceptions=[Again], max_task_retries=1)
+            def some(self, error, times):
+                return self._try(error, times)
+
+        def reset(self):
+            self.calls = 0
+
+    actor = Flaky.remote()
+
+    def fails(call, error, times):
+        with pytest.raises(error):
+            manta.get(call.remote(error, times), timeout=100)
+        manta.get(actor.reset.remote(), timeout=100)
+
+    fails(actor.run, Again, 1)
+    assert manta.get(actor.run.options(retry_exceptions=True).remote(ValueError, 3), timeout=100) == 4
+    fails(actor.run.options(retry_exceptions=True), ValueError, 4)
+    fails(actor.run.options(retry_exceptions=True, max_task_retries=0), ValueError, 1)
+    only = actor.run.options(retry_exceptions=[Again, KeyError])
+    assert manta.get([only.remote(Again, 2), only.remote(KeyError, 1)], timeout=100) == [3, 2]
+    fails(only, ValueError, 1)
+    assert manta.get(actor.some.remote(Again, 1), timeout=100) == 2
+    fails(actor.some, Again, 2)
+    fails(actor.some, ValueError, 1)
 
 
 def test_an_actor_gives_away_a_handle_of_itself():
@@ -566,5 +681,7 @@ def test_an_actor_gives_away_a_handle_of_itself():
     actor = Self.remote()
     other = manta.get(actor.handle.remote(), timeout=20)
     assert other == actor and manta.get(other.get.remote(), timeout=20) == 1
+    with pytest.raises(AttributeError, match="no method 'set'"):
+        other.set  # noqa: B018
     with pytest.raises(RuntimeError, match="methods of an actor"):
         manta.get_runtime_context().current_actor  # noqa: B018

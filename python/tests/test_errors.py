@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import signs
 
 import manta
 from manta import exceptions
@@ -136,22 +137,18 @@ def test_a_running_task_is_interrupted(tmp_path):
     def sleeper(path):
         open(path, "w").close()
         try:
-            time.sleep(60)
+            time.sleep(200)
         except KeyboardInterrupt:
             open(path + ".stopped", "w").close()
             raise
 
     mark = str(tmp_path / "mark")
     ref = sleeper.remote(mark)
-    while not os.path.exists(mark):
-        time.sleep(0.005)
+    assert signs.wait(mark)
     manta.cancel(ref)
     with pytest.raises(exceptions.TaskCancelledError):
-        manta.get(ref, timeout=20)
-    deadline = time.time() + 20
-    while not os.path.exists(mark + ".stopped") and time.time() < deadline:
-        time.sleep(0.005)
-    assert os.path.exists(mark + ".stopped")
+        manta.get(ref, timeout=100)
+    assert signs.wait(mark + ".stopped")
 
     @manta.remote
     def fine():
@@ -165,10 +162,11 @@ def test_a_task_that_waits_for_another_is_cancelled(tmp_path):
 
     @manta.remote
     def long():
-        time.sleep(8)
+        time.sleep(200)
 
     @manta.remote
     def waits(path):
+        signs.give(path + ".begun")
         try:
             manta.get(long.options(num_cpus=2).remote())  # another class of tasks, so that it does not run in place
         except KeyboardInterrupt:
@@ -176,14 +174,12 @@ def test_a_task_that_waits_for_another_is_cancelled(tmp_path):
             raise
 
     ref = waits.remote(mark)
-    assert manta.wait([ref], timeout=0.5)[0] == []
+    assert signs.wait(mark + ".begun")
+    assert manta.wait([ref], timeout=0.2)[0] == []
     manta.cancel(ref)
     with pytest.raises(exceptions.TaskCancelledError):
-        manta.get(ref, timeout=20)
-    deadline = time.time() + 6
-    while not os.path.exists(mark) and time.time() < deadline:
-        time.sleep(0.01)
-    assert os.path.exists(mark)
+        manta.get(ref, timeout=100)
+    assert signs.wait(mark)
 
 
 def test_ctrl_c_interrupts_get(run_script):
@@ -198,7 +194,7 @@ start = time.time()
 try:
     manta.get(ref)
 except KeyboardInterrupt:
-    print("interrupted after", time.time() - start < 5)
+    print("interrupted after", time.time() - start < 50)
 """)
     assert "interrupted after True" in done.stdout
 
@@ -237,34 +233,38 @@ manta.init(ignore_reinit_error=True)
 def test_cancel_reaches_what_the_task_has_started(tmp_path, recursive):
     @manta.remote(num_cpus=0)
     def leaf(path):
-        open(path, "w").close()
-        time.sleep(1.5)
-        open(path + ".ended", "w").close()
+        signs.give(path)
+        try:
+            signs.wait(path + ".go")
+        except KeyboardInterrupt:
+            signs.give(path + ".stopped")
+            raise
+        signs.give(path + ".ended")
 
     @manta.remote(num_cpus=0)
     def middle(path):
         ref = leaf.remote(path)
-        time.sleep(10)
+        signs.wait(path + ".go")
         return ref
 
     @manta.remote(num_cpus=0.5)
     def root(path):
         ref = middle.remote(path)
-        time.sleep(10)
+        signs.wait(path + ".go")
         return ref
 
     path = str(tmp_path / "leaf")
     ref = root.remote(path)
-    deadline = time.time() + 20
-    while not os.path.exists(path) and time.time() < deadline:
-        time.sleep(0.005)
+    assert signs.wait(path)
     manta.cancel(ref, recursive=recursive)
     with pytest.raises(exceptions.TaskCancelledError):
-        manta.get(ref, timeout=20)
-    deadline = time.time() + 2.5
-    while not os.path.exists(path + ".ended") and time.time() < deadline:
-        time.sleep(0.02)
-    assert os.path.exists(path + ".ended") == (not recursive)
+        manta.get(ref, timeout=100)
+    if recursive:
+        assert signs.wait(path + ".stopped")
+    signs.give(path + ".go")
+    if not recursive:
+        assert signs.wait(path + ".ended")
+    assert signs.given(path + ".ended") == (not recursive)
 
 
 def test_ctrl_c_ends_the_program_and_what_it_started(tmp_path):

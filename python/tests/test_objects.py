@@ -116,15 +116,6 @@ def test_memory_is_shared_between_processes():
     assert manta.get(mapping.remote(np.ones(1_000_000))) == "r--s"
 
 
-def test_tensors_travel_as_the_arrays_that_they_are():
-    torch = pytest.importorskip("torch")
-    tensor = torch.arange(100_000, dtype=torch.float32).reshape(100, 1000)
-    back = manta.get(manta.put(tensor))
-    assert torch.equal(back, tensor) and back.dtype == tensor.dtype
-    half = manta.get(manta.put({"w": tensor.to(torch.bfloat16), "g": torch.ones(3, requires_grad=True)}))
-    assert half["w"].dtype == torch.bfloat16 and half["g"].requires_grad
-
-
 def test_the_reducer_of_tensors_needs_only_the_bridge_to_numpy(monkeypatch):
     """With a torch of a few lines, so that the path is run where torch is not installed."""
     import types

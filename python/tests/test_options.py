@@ -3,6 +3,7 @@ import os
 import time
 
 import pytest
+import signs
 
 import manta
 from manta import exceptions
@@ -18,21 +19,23 @@ def busy(seconds):
 
 
 def overlap(refs):
-    (a, b), (c, d) = manta.get(refs, timeout=60)
+    (a, b), (c, d) = manta.get(refs, timeout=100)
     return min(b, d) > max(a, c)
 
 
-def test_num_cpus_limits_what_runs_side_by_side():
-    assert overlap([busy.remote(0.4), busy.remote(0.4)])
+meet = manta.remote(signs.meet)
+
+
+def test_num_cpus_limits_what_runs_side_by_side(tmp_path):
+    assert all(manta.get([meet.remote(tmp_path, 4) for _ in range(4)], timeout=200))
     wide = busy.options(num_cpus=3)
     assert not overlap([wide.remote(0.1), wide.remote(0.1)])
     with pytest.raises(exceptions.InfeasibleError):
         manta.get(busy.options(num_cpus=1000).remote(0), timeout=20)
 
 
-def test_fractions_of_cpus():
-    half = busy.options(num_cpus=0.5)
-    assert overlap([half.remote(0.4), half.remote(0.4)])
+def test_fractions_of_cpus(tmp_path):
+    assert all(manta.get([meet.options(num_cpus=0.5).remote(tmp_path, 8) for _ in range(8)], timeout=200))
 
 
 def test_resources_are_counted():
@@ -307,7 +310,7 @@ def test_max_task_retries_repeats_calls_of_a_restarted_actor(tmp_path):
     assert manta.get(again.once.remote(str(tmp_path / "b")), timeout=30) == "again"
 
 
-def test_calls_overtake_only_if_allowed():
+def test_calls_overtake_only_if_allowed(tmp_path):
     @manta.remote
     class Notes:
         def __init__(self):
@@ -321,13 +324,15 @@ def test_calls_overtake_only_if_allowed():
 
     for allowed, wanted in ((False, ["slow", "fast"]), (True, ["fast", "slow"])):
         notes = Notes.options(allow_out_of_order_execution=allowed).remote()
-        slow = notes.note.remote(later.remote())
+        sign = str(tmp_path / f"{allowed}")
+        slow = notes.note.remote(later.remote(sign))
         notes.note.remote("fast")
+        signs.give(sign)
         manta.get(slow, timeout=30)
         assert manta.get(notes.all.remote(), timeout=30) == wanted
 
 
 @manta.remote
-def later():
-    time.sleep(0.3)
+def later(sign):
+    signs.wait(sign)
     return "slow"

@@ -6,6 +6,7 @@ import pytest
 import manta
 from manta import exceptions
 from manta.util import (
+    get_current_placement_group,
     get_placement_group,
     placement_group,
     placement_group_table,
@@ -44,14 +45,7 @@ def cpus_free():
     return manta.available_resources().get("CPU", 0)
 
 
-def eventually(condition):
-    deadline = time.time() + 20
-    while not condition() and time.time() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
-def test_a_group_sets_resources_aside_and_gives_them_back():
+def test_a_group_sets_resources_aside_and_gives_them_back(eventually):
     group = placement_group([{"CPU": 1}, {"CPU": 2}], strategy="PACK")
     assert manta.get(group.ready(), timeout=20) == group
     assert group.wait(5) and group.bundle_count == 2 and group.bundle_specs == [{"CPU": 1}, {"CPU": 2}]
@@ -63,7 +57,7 @@ def test_a_group_sets_resources_aside_and_gives_them_back():
     actor = Actor.options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
     assert manta.get(actor.where.remote(), timeout=20)
     remove_placement_group(group)
-    assert eventually(lambda: cpus_free() == 4)
+    assert eventually(lambda: cpus_free() == 4), (manta.available_resources(), placement_group_table())
     with pytest.raises(exceptions.MantaError):
         manta.get(inside.remote(), timeout=20)
 
@@ -123,6 +117,61 @@ def test_a_group_travels_to_tasks():
 
     assert manta.get(inner.remote(group), timeout=30)
     remove_placement_group(group)
+
+
+def test_children_are_captured_if_asked():
+    """The group has all CPUs: what does not run in it does not run while it is there."""
+    group = placement_group([{"CPU": 2}, {"CPU": 2}])
+    assert group.wait(60)
+
+    @manta.remote
+    def group_id():
+        here = get_current_placement_group()
+        return here.id if here is not None else None
+
+    @manta.remote(num_cpus=1)
+    class Member:
+        def group_id(self):
+            assert manta.get_runtime_context().get_placement_group_id() == manta.get(group_id.remote(), timeout=60)
+            return manta.get(group_id.remote(), timeout=60)
+
+    @manta.remote
+    def items():
+        yield manta.get(group_id.remote(), timeout=60)
+
+    @manta.remote
+    def grandchild():
+        return manta.get(group_id.remote(), timeout=60)
+
+    @manta.remote
+    def parent():
+        member = Member.remote()
+        refs = [group_id.remote(), grandchild.remote(), member.group_id.remote(), next(items.remote())]
+        out = manta.get(refs, timeout=60)
+        # Who says where it runs is not captured.
+        outside = group_id.options(scheduling_strategy="DEFAULT", num_cpus=0.5).remote()
+        return out, manta.wait([outside], timeout=0.3)[0] == []
+
+    capture = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    inside, waits = manta.get(parent.options(scheduling_strategy=capture).remote(), timeout=100)
+    assert inside == [group.id] * 4 and waits
+    member = Member.options(scheduling_strategy=capture).remote()
+    assert manta.get(member.group_id.remote(), timeout=100) == group.id
+    del member
+
+    # Without, a child runs outside, where no CPU is left.
+    @manta.remote
+    def alone():
+        child = group_id.options(num_cpus=0.5).remote()
+        return get_current_placement_group().id, manta.wait([child], timeout=0.3)[0] == []
+
+    plain = PlacementGroupSchedulingStrategy(group)
+    assert manta.get(alone.options(scheduling_strategy=plain).remote(), timeout=100) == (group.id, True)
+    remove_placement_group(group)
+    assert get_current_placement_group() is None
+    assert manta.get(group_id.remote(), timeout=100) is None
+    with pytest.raises(ValueError, match="capture"):
+        PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks="yes")
 
 
 def test_node_affinity():

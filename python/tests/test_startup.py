@@ -26,7 +26,7 @@ print(b - a, c - b)
 """)
     init, first = map(float, done.stdout.split())
     # The aims are 0.3 s and 50 ms on a quiet machine; here only that nothing hangs in a timeout.
-    assert init < 5 and first < 2
+    assert init < 50 and first < 20
 
 
 def test_the_first_use_initialises(run_script):

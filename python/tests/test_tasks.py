@@ -1,9 +1,9 @@
 """Remote functions, written as users write them."""
 import os
 import sys
-import time
 
 import pytest
+import signs
 
 import manta
 
@@ -145,10 +145,10 @@ def test_get_of_a_list_keeps_order_and_get_of_nothing_is_empty():
     assert manta.get(refs[::-1]) == [14, 13, 12, 11, 10]
 
 
-def test_get_times_out_and_the_task_goes_on():
+def test_get_times_out_and_the_task_goes_on(tmp_path):
     @manta.remote
     def slow():
-        time.sleep(0.5)
+        signs.wait(tmp_path / "go")
         return "done"
 
     ref = slow.remote()
@@ -156,7 +156,8 @@ def test_get_times_out_and_the_task_goes_on():
         manta.get(ref, timeout=0.05)
     with pytest.raises(TimeoutError):
         manta.get([ref], timeout=0)
-    assert manta.get(ref, timeout=20) == "done"
+    signs.give(tmp_path / "go")
+    assert manta.get(ref, timeout=100) == "done"
 
 
 def test_get_refuses_what_is_not_a_ref():
@@ -167,17 +168,17 @@ def test_get_refuses_what_is_not_a_ref():
         manta.get(manta.put(1), timeout=-1)
 
 
-def test_wait_gives_the_ready_ones_in_order():
+def test_wait_gives_the_ready_ones_in_order(tmp_path):
     @manta.remote
-    def sleep(s):
-        time.sleep(s)
-        return s
+    def wait(sign):
+        return sign is None or signs.wait(sign)
 
-    quick, slow = sleep.remote(0), sleep.remote(3)
-    ready, rest = manta.wait([slow, quick], num_returns=1, timeout=20)
+    quick, slow = wait.remote(None), wait.remote(tmp_path / "go")
+    ready, rest = manta.wait([slow, quick], num_returns=1, timeout=100)
     assert ready == [quick] and rest == [slow]
     ready, rest = manta.wait([slow], timeout=0.01)
     assert ready == [] and rest == [slow]
+    signs.give(tmp_path / "go")
     ready, rest = manta.wait([manta.put(i) for i in range(4)], num_returns=2, fetch_local=True)
     assert len(ready) == 2 and len(rest) == 2
     with pytest.raises(ValueError):

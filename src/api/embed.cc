@@ -45,6 +45,42 @@ std::map<std::string, double> ResourcesInUse() {
   return out;
 }
 
+bool IsElsewhere(const Entry* entry) {
+  if (entry->where != Where::kStore) return false;
+  const owner::Visit visit;
+  return visit.owner() != nullptr && visit.owner()->IsElsewhere(entry);
+}
+
+void FetchAhead(std::span<Entry* const> entries) {
+  const owner::Visit visit;
+  if (visit.owner() != nullptr) visit.owner()->FetchAhead(entries);
+}
+
+bool FetchHere(const Entry* entry, std::int64_t timeout_us) {
+  const owner::Visit visit;
+  return visit.owner() == nullptr || visit.owner()->FetchHere(entry, timeout_us);
+}
+
+bool IsWritable(const void* data) {
+  const owner::Visit visit;
+  return visit.owner() != nullptr && visit.owner()->store().IsWritable(data);
+}
+
+std::string Space() {
+  const owner::Visit visit;
+  return visit.owner() == nullptr ? std::string() : visit.owner()->space();
+}
+
+std::string AboutActor(const ActorEntry* actor) {
+  const std::lock_guard lock(owner::EntryTable::Get().mutex);  // a thread that finds the actor by name writes them
+  return actor->options.about;
+}
+
+std::int64_t RetriesOf(const ActorEntry* actor) {
+  const std::lock_guard lock(owner::EntryTable::Get().mutex);
+  return actor->options.max_call_retries;
+}
+
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }
 
 void CancelTree(Entry* entry, bool force) {
@@ -58,6 +94,14 @@ const std::string& LabelOf(const Invocation& call) { return static_cast<const wo
 std::string OwnActor() {
   const worker::Worker* worker = worker::Worker::Current();
   return worker == nullptr || worker->actor().empty() ? std::string() : ToHex(worker->actor());
+}
+
+ActorEntry* OwnActorHandle() {
+  const worker::Worker* worker = worker::Worker::Current();
+  const owner::Visit visit;
+  if (worker == nullptr || worker->own_actor() == nullptr || visit.owner() == nullptr) return nullptr;
+  const worker::ActorSelf& own = *worker->own_actor();
+  return visit.owner()->AdoptActor(own.id, own.home, &own.options, false);
 }
 
 void EndOwnActor() {

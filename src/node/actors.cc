@@ -348,7 +348,7 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
     worker->lease = record.lease;
     worker->peer->connection->Send(wire::ActorStart{actor, table_.Get(actor)->epoch, record.job, record.options,
                                                     record.spec, record.owner, record.options.need.Get("GPU") > 0,
-                                                    record.gpus});
+                                                    record.gpus, self_});
   }
   Perform(actions);
   Tidy(actor);

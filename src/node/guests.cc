@@ -111,7 +111,7 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   worker->actor = actor;
   worker->lease = guest->lease;
   worker->peer->connection->Send(wire::ActorStart{actor, epoch, order.job.job, order.options, order.spec, order.owner,
-                                                  order.options.need.Get("GPU") > 0, guest->gpus});
+                                                  order.options.need.Get("GPU") > 0, guest->gpus, guest->home});
   cluster_.links().Send(guest->home, wire::FarActorStarting{actor, epoch});
 }
 

@@ -32,6 +32,7 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   options.max_call_retries = settings.max_call_retries;
   options.concurrency = settings.concurrency;
   options.ordered = settings.ordered && settings.concurrency == 1;
+  options.about = settings.about;
   int demangled = 0;
   char* readable = abi::__cxa_demangle(class_name.c_str(), nullptr, nullptr, &demangled);
   options.class_name = demangled == 0 ? readable : class_name;
@@ -177,7 +178,7 @@ Status Owner::CallActor(ActorEntry* actor, const internal::Site& site, internal:
     if (Status s = AttachActor(actor); !s.ok()) return s;
   }
   Entry* entry = NewCall(header, plan, scope, out);
-  entry->retries = static_cast<std::int16_t>(std::clamp<std::int64_t>(actor->options.max_call_retries, -1, 30000));
+  entry->retries = static_cast<std::int16_t>(std::clamp<std::int64_t>(CallRetries(*actor, plan), -1, 30000));
   entry->queue = actor->queue.get();
   if (actor->phase == wire::ActorPhase::kDead || actor->killed) {
     entry->stage = Stage::kTakenBack;  // so that Finish knows it was under way

@@ -146,4 +146,9 @@ struct ActorEntry {
   [[nodiscard]] ProcessId owner() const { return OnNode(home, 0); }
 };
 
+// How often a call that died with its actor is sent again: as the call says, else as the actor does.
+inline std::int64_t CallRetries(const ActorEntry& actor, const Plan* plan) {
+  return plan != nullptr && plan->options.call_retries ? *plan->options.call_retries : actor.options.max_call_retries;
+}
+
 }  // namespace manta::internal

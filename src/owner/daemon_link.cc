@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <memory>
 #include <span>
 
 namespace manta::owner {
@@ -58,7 +59,10 @@ Result<wire::Frame> DaemonLink::Exchange(std::uint64_t call, const std::string& 
 
 void DaemonLink::Run() {
   wire::FrameReader reader;
-  std::vector<std::byte> buffer(256U << 10);
+  // Not zeroed: a new process would touch all of these pages, and hardly ever uses them.
+  constexpr std::size_t kBytes = 256U << 10;
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(kBytes);
+  const std::span<std::byte> buffer(memory.get(), kBytes);
   for (;;) {
     std::size_t count = 0;
     std::vector<base::Fd> fds;
@@ -67,7 +71,7 @@ void DaemonLink::Run() {
     if (!status.ok()) return Lose(status.message());
     if (would_block) continue;
     if (count == 0) return Lose("the node's daemon (mantad) is gone; start again with Init()");
-    reader.Add(std::span(buffer).first(count), std::move(fds));
+    reader.Add(buffer.first(count), std::move(fds));
     for (;;) {
       wire::Frame frame;
       Result<bool> whole = reader.Next(&frame);

@@ -133,7 +133,8 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
   Failure full = failure;
   if (crashed) {
     const int planned = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
-    const std::int64_t limit = entry->queue->actor != nullptr ? entry->queue->actor->options.max_call_retries : planned;
+    const ActorEntry* actor = entry->queue->actor;
+    const std::int64_t limit = actor != nullptr ? CallRetries(*actor, entry->plan) : planned;
     full.message = Cat(DescribeTask(entry), ": ", failure.message,
                        limit > 0 ? Cat("\n(it was started ", limit + 1, " times)") : "");
   }

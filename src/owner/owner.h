@@ -123,6 +123,13 @@ class Owner {
   // Of a ready entry. For values in the store, pins it and sets *keep. *again: it is lost, and being made again; wait
   // until it is done, and look again. Without `again` nothing is done about a loss.
   Result<internal::View> Look(Entry* entry, KeepAlive* keep, bool* again);
+  // Would Look have to bring it from another node's store? Of a ready entry.
+  [[nodiscard]] bool IsElsewhere(const Entry* entry);
+  // Those that are ready and elsewhere are asked for, all at once, and not waited for.
+  void FetchAhead(std::span<Entry* const> entries);
+  // Waits until a copy is in this node's store. False: it is not there in time. One that cannot be brought counts as
+  // there: whoever looks at it is told why.
+  bool FetchHere(const Entry* entry, std::int64_t timeout_us);
   // The last count of that use of the entry is gone; with the mutex held.
   void Dispose(Entry* entry, std::uint32_t generation);
 

@@ -144,9 +144,12 @@ ActorEntry* Owner::AdoptActorLocked(const Id& id, NodeNumber home, const wire::A
   }
   if (options != nullptr) {
     // A handle that came inside a value tells only what its calls need.
-    std::string class_name = std::move(actor->options.class_name);
+    wire::ActorOptions known = std::move(actor->options);
     actor->options = *options;
-    if (actor->options.class_name.empty()) actor->options.class_name = std::move(class_name);
+    if (actor->options.class_name.empty()) {
+      actor->options.class_name = std::move(known.class_name);
+      actor->options.about = std::move(known.about);
+    }
   }
   if (held) ++actor->holds;
   if (actor->holds == 0) {

@@ -66,6 +66,7 @@ Status ToResources(double cpus, double gpus, const std::map<std::string, double>
 const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   std::string key = Cat(options.name, '\n', options.cpus, ' ', options.gpus, ' ', options.retries, ' ',
                         options.retry_match, ' ', options.timeout.count(), ' ', options.priority);
+  if (options.call_retries) key += Cat("\ncalls ", *options.call_retries);
   for (const auto& [name, value] : options.resources) key += Cat('\n', name, '=', value);
   const Placement& placement = options.placement;
   if (placement != Placement{}) {
@@ -92,6 +93,11 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
   Strategy strategy;
   *status = ToStrategy(placement, &strategy);
   if (!status->ok()) return nullptr;
+  if (options.call_retries && *options.call_retries < -1) {
+    *status =
+        Status(Code::kInvalid, Cat("retries of a call are a count, or -1 for no limit; not ", *options.call_retries));
+    return nullptr;
+  }
   if (options.timeout.count() < 0) {
     *status = Status(Code::kInvalid, "a task's timeout cannot be negative");
     return nullptr;

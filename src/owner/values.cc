@@ -139,6 +139,37 @@ Result<internal::View> Owner::Look(Entry* entry, KeepAlive* keep, bool* again) {
   return internal::View{view->data, view->size};
 }
 
+bool Owner::IsElsewhere(const Entry* entry) {
+  if (entry->where != Where::kStore || entry->session != session_) return false;
+  const Lock lock(mutex_);
+  return store().IsElsewhere(entry->id, entry->place);
+}
+
+void Owner::FetchAhead(std::span<Entry* const> entries) {
+  wire::FetchAhead message;
+  for (const Entry* entry : entries) {
+    if (!entry->done() || !IsElsewhere(entry)) continue;
+    const Lock lock(mutex_);
+    message.objects.push_back(entry->id);
+    message.places.push_back(entry->place);
+    message.owners.push_back(OwnerOf(entry));
+  }
+  if (!message.objects.empty()) static_cast<void>(link().Send(message));
+}
+
+bool Owner::FetchHere(const Entry* entry, std::int64_t timeout_us) {
+  if (!IsElsewhere(entry)) return true;
+  wire::Fetch message;
+  {
+    const Lock lock(mutex_);
+    message = {entry->id, entry->place, OwnerOf(entry)};
+  }
+  Result<wire::Fetched> fetched = link().Call<wire::Fetched>(message, {}, nullptr, timeout_us);
+  if (!fetched.ok()) return fetched.status().code() != Code::kTimedOut;
+  store().RememberCopy(message.object, fetched->place);
+  return true;
+}
+
 void Owner::Dispose(Entry* entry, std::uint32_t generation) {
   doomed_.push_back({entry, generation});
   SettleDoomed();

@@ -228,6 +228,14 @@ Result<Place> KeeperLink::Fetch(const Id& object, const Place& place, ProcessId 
                                  ", which cannot be reached from here"));
 }
 
+bool StoreClient::IsWritable(const void* data) {
+  const std::lock_guard lock(map_mutex_);
+  return std::any_of(maps_.begin(), maps_.end(), [data](const auto& entry) {
+    const shm::Mapping& map = entry.second.write;
+    return data >= map.data() && data < map.data() + map.size();
+  });
+}
+
 Place StoreClient::CopyOf(const Id& object) {
   const std::lock_guard lock(map_mutex_);
   const auto found = copies_.find(object);

@@ -93,6 +93,15 @@ class StoreClient {
   // go. `owner`: the object's.
   Result<View> Open(const Id& object, const Place& place, Place* moved = nullptr, ProcessId owner = kNoProcess);
   void Close(View& view);
+  // Is it in another node's store, and no copy known here?
+  [[nodiscard]] bool IsElsewhere(const Id& object, const Place& place) {
+    return !place.nowhere() && place.node != node_ && CopyOf(object).nowhere();
+  }
+  // The daemon says that it has a copy, for the next Open.
+  void RememberCopy(const Id& object, const Place& place);
+
+  // Is this in a segment that this process may write to? What it has put there it also reads there.
+  [[nodiscard]] bool IsWritable(const void* data);
 
   // Lets go of an object. `shared`: another process may know the Place, or somebody may still read it.
   // Not shared, and written here: reused at once without a message. Else told to the daemon, in batches.
@@ -136,7 +145,6 @@ class StoreClient {
   Result<View> TryOpen(const Id& object, const Place& place);
   bool FreeHere(const Id& object, const Place& place);
   Place CopyOf(const Id& object);
-  void RememberCopy(const Id& object, const Place& place);
   void UnmapRetired();
 
   KeeperLink& link_;

@@ -296,6 +296,7 @@ struct ActorOptions {
   std::uint32_t concurrency = 1;
   bool ordered = true;
   std::string class_name;
+  std::string about;  // what a front end wants whoever finds the actor to know; nobody else reads it
 };
 // P -> N, a call answered by ActorCreated, or Failed (name taken, infeasible). The sender becomes a
 // holder of the actor, and the actor a holder of `args` until it is dead for good.
@@ -324,6 +325,7 @@ struct ActorStart {
   ProcessId owner = kNoProcess;
   bool with_gpus = false;
   std::vector<std::uint32_t> gpus;
+  NodeNumber home = 0;
 };
 // W -> N
 struct ActorReady {

@@ -47,6 +47,8 @@ struct Served {
 // The actor of this worker.
 struct ActorSelf {
   Id id;
+  wire::ActorOptions options;
+  NodeNumber home = 0;
   void* self = nullptr;
   void (*destroy)(void*) = nullptr;
   std::string class_name;

@@ -224,6 +224,8 @@ void Worker::StartActor(wire::Frame& frame) {
   SetGpus(message->with_gpus, message->gpus);
   actor_ = std::make_unique<ActorSelf>();
   actor_->id = message->actor;
+  actor_->options = message->options;
+  actor_->home = message->home;
   actor_->class_name = message->options.class_name;
   actor_->serial = message->options.concurrency == 1;
   actor_need_ = message->options.need;

@@ -41,6 +41,7 @@ class Worker final : public owner::InPlaceRunner {
 
   [[nodiscard]] static Worker* Current();
   [[nodiscard]] Id actor() const { return actor_ == nullptr ? Id() : actor_->id; }
+  [[nodiscard]] const ActorSelf* own_actor() const { return actor_.get(); }
   [[nodiscard]] const std::vector<std::uint32_t>& gpus() const { return gpus_; }
 
  private:

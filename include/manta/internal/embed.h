@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,25 @@ MANTA_EXPORT void ServeForks(void (*in_worker)());
 // Would Await return at once?
 [[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
 
+// Would Await have to bring a value, which is ready, from another node's store?
+[[nodiscard]] MANTA_EXPORT bool IsElsewhere(const Entry* entry);
+// Those that are ready and elsewhere are asked for, all at once, and not waited for.
+MANTA_EXPORT void FetchAhead(std::span<Entry* const> entries);
+// Waits until it is in this node's store, or cannot be brought at all. False: not in time.
+[[nodiscard]] MANTA_EXPORT bool FetchHere(const Entry* entry, std::int64_t timeout_us);
+
+// Of a value's bytes: may this process write there? Then it has made the value itself, and nothing but its own care
+// keeps it from changing it.
+[[nodiscard]] MANTA_EXPORT bool IsWritable(const void* data);
+
+// The namespace of this process's job.
+[[nodiscard]] MANTA_EXPORT std::string Space();
+
+// ActorSettings::about of an actor that this process has made or found by its name; else empty.
+[[nodiscard]] MANTA_EXPORT std::string AboutActor(const ActorEntry* actor);
+// ActorSettings::max_call_retries, which every handle knows.
+[[nodiscard]] MANTA_EXPORT std::int64_t RetriesOf(const ActorEntry* actor);
+
 // What tasks, actors and placement groups of the cluster use just now, by name. Asks the daemon.
 [[nodiscard]] MANTA_EXPORT std::map<std::string, double> ResourcesInUse();
 
@@ -43,6 +63,8 @@ MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 
 // The id of this process's actor, in hexadecimal digits; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActor();
+// The same as a handle, counted; nullptr: it has none.
+[[nodiscard]] MANTA_EXPORT ActorEntry* OwnActorHandle();
 // Ends this process's actor for good, on purpose: the process is killed soon after.
 MANTA_EXPORT void EndOwnActor();
 

@@ -23,8 +23,9 @@ enum class ForeignKind : std::uint8_t {
 
 // Then `name` bytes, then for each keyword a std::uint16_t and so many bytes.
 struct ForeignHead {
-  static constexpr std::uint8_t kRetryAll = 1;  // any exception is worth another try
-  static constexpr std::uint8_t kPlain = 2;     // the caller is not Python: the result must be plain (manta/plain.h)
+  static constexpr std::uint8_t kRetryAll = 1;   // any exception is worth another try
+  static constexpr std::uint8_t kPlain = 2;      // the caller is not Python: the result must be plain (manta/plain.h)
+  static constexpr std::uint8_t kRetrySome = 4;  // a method: `function` names exceptions that are worth another try
   ForeignKind kind = ForeignKind::kFunction;
   std::uint8_t flags = 0;
   std::uint16_t name = 0;

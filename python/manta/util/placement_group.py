@@ -6,8 +6,8 @@ from typing import Any
 
 from .. import _core, _options
 
-__all__ = ["PlacementGroup", "get_placement_group", "placement_group", "placement_group_table",
-           "remove_placement_group"]
+__all__ = ["PlacementGroup", "get_current_placement_group", "get_placement_group", "placement_group",
+           "placement_group_table", "remove_placement_group"]
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")  # by manta::GroupStrategy
 
@@ -102,6 +102,13 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     if not placement_group_name:
         raise ValueError("get_placement_group needs a name")
     return PlacementGroup(_core.find_group(placement_group_name, ""))
+
+
+def get_current_placement_group() -> PlacementGroup | None:
+    """The group in which the calling task or actor runs; None: in none."""
+    from .._surroundings import current
+
+    return PlacementGroup(current()) if current() else None
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:

@@ -92,14 +92,16 @@ class NodeLabelSchedulingStrategy:
 
 
 class PlacementGroupSchedulingStrategy:
-    """With the resources of a placement group's bundle; -1: of any."""
+    """With the resources of a placement group's bundle; -1: of any. With `placement_group_capture_child_tasks`, tasks
+    and actors that are started by what runs there, and do not say where they run, run in the group, too.
+    """
 
     def __init__(self, placement_group: Any, placement_group_bundle_index: int = -1,
                  placement_group_capture_child_tasks: bool | None = None) -> None:
-        if placement_group_capture_child_tasks:
-            raise NotImplementedError("placement_group_capture_child_tasks=True is not supported: name the group in "
-                                      "the options of the children")
-        count = placement_group.bundle_count
+        if placement_group_capture_child_tasks not in (None, True, False):
+            raise ValueError(f"placement_group_capture_child_tasks={placement_group_capture_child_tasks!r}: it must be "
+                             "True or False")
+        count = placement_group.bundle_count if placement_group_bundle_index >= 0 else 0
         if placement_group_bundle_index < -1 or (count and placement_group_bundle_index >= count):
             raise ValueError(f"placement_group_bundle_index={placement_group_bundle_index}: the group has {count} "
                              "bundles")

@@ -1,0 +1,203 @@
+"""Several nodes: where values are, what becomes of them when a node dies, and what all nodes know of an actor."""
+import os
+import time
+
+import pytest
+
+import manta
+from manta import exceptions
+
+SIZE = 10_000_000  # bytes: much more than what an owner keeps itself
+
+
+def runs(log):
+    return len(log.read_text().split()) if log.exists() else 0
+
+
+def on(resource):
+    return {"num_cpus": 0, "resources": {resource: 1}}
+
+
+@manta.remote
+def make(log, letter):
+    with open(log, "a") as file:
+        file.write("made\n")
+    return letter * SIZE
+
+
+@manta.remote
+def where():
+    return manta.get_runtime_context().get_node_id()
+
+
+def node_id(nodes, resource):
+    return manta.get(where.options(**on(resource)).remote(), timeout=60)
+
+
+def test_a_lost_value_of_a_task_is_made_again(nodes, tmp_path):
+    log = tmp_path / "log"
+    doomed = nodes.join("gold")
+    ref = make.options(**on("gold")).remote(str(log), "a")
+    longer = manta.remote(lambda text: text + "b").options(**on("gold")).remote(ref)
+    assert manta.wait([longer], timeout=60, fetch_local=False)[0] == [longer]
+    nodes.join("gold")
+    nodes.kill(doomed)
+    text = manta.get(longer, timeout=60)
+    assert len(text) == SIZE + 1 and text[-2:] == "ab" and runs(log) == 2
+    assert manta.get(ref, timeout=60) == "a" * SIZE and runs(log) == 2
+
+
+def test_wait_brings_values_here_unless_told_not_to(nodes, tmp_path):
+    logs = [tmp_path / "left", tmp_path / "brought"]
+    doomed = nodes.join("silver")
+    left, brought = (make.options(**on("silver")).remote(str(log), "x") for log in logs)
+    assert len(manta.wait([left, brought], num_returns=2, timeout=60, fetch_local=False)[0]) == 2
+    assert manta.wait([brought], timeout=60) == ([brought], [])
+    nodes.join("silver")
+    nodes.kill(doomed)
+    # What was brought is here; the other was only known to be there, and must be made again.
+    assert manta.get([left, brought], timeout=60) == ["x" * SIZE] * 2
+    assert [runs(log) for log in logs] == [2, 1]
+
+
+def test_a_worker_that_dies_in_a_task_is_replaced_without_being_asked(nodes, tmp_path):
+    log = tmp_path / "log"
+
+    @manta.remote
+    def fragile():
+        with open(log, "a") as file:
+            file.write("begun\n")
+        if runs(log) < 3:
+            os.kill(os.getpid(), 9)
+        return runs(log)
+
+    assert manta.get(fragile.remote(), timeout=60) == 3
+
+
+def test_a_task_whose_node_dies_runs_elsewhere(nodes, tmp_path, eventually):
+    log = tmp_path / "log"
+
+    @manta.remote(**on("tin"))
+    def slow():
+        with open(log, "a") as file:
+            file.write("begun\n")
+        while runs(log) < 2:
+            time.sleep(0.01)
+        return manta.get_runtime_context().get_node_id()
+
+    doomed = nodes.join("tin")
+    ref = slow.remote()
+    assert eventually(lambda: runs(log) == 1)
+    other = nodes.join("tin")
+    nodes.kill(doomed)
+    assert manta.get(ref, timeout=60) == other
+
+
+def test_a_generators_node_dies_and_it_goes_on_elsewhere(nodes, tmp_path):
+    log = tmp_path / "log"
+
+    @manta.remote(**on("lead"), _generator_backpressure_num_objects=1)
+    def count():
+        with open(log, "a") as file:
+            file.write("begun\n")
+        for i in range(6):
+            while i == 4 and runs(log) == 1:
+                time.sleep(0.01)  # so far comes only another run
+            yield i, manta.get_runtime_context().get_node_id()
+
+    doomed = nodes.join("lead")
+    items = count.remote()
+    first = [manta.get(next(items)) for _ in range(3)]
+    other = nodes.join("lead")
+    nodes.kill(doomed)
+    rest = [manta.get(ref) for ref in items]
+    assert [number for number, _ in first + rest] == list(range(6)) and runs(log) == 2
+    assert {node for _, node in first} == {doomed} and {node for _, node in rest[-2:]} == {other}
+
+
+def test_the_timeline_is_of_all_nodes(nodes):
+    @manta.remote
+    def traced():
+        return manta.get_runtime_context().get_node_id()
+
+    other = nodes.join("zinc")
+    ran = {manta.get(traced.options(**on("zinc")).remote()), manta.get(traced.remote())}
+    events = [event for event in manta.timeline() if event["ph"] == "X" and event["name"] == "traced"]
+    assert other in ran and {event["args"]["node"] for event in events} == ran
+    assert len({event["pid"] for event in events}) == len(ran)
+    nodes.kill(other)
+
+
+def test_workers_everywhere_know_the_jobs_namespace(nodes):
+    nodes.join("iron")
+
+    @manta.remote
+    def namespace():
+        return manta.get_runtime_context().namespace
+
+    refs = [namespace.remote(), namespace.options(**on("iron")).remote()]
+    assert manta.get(refs, timeout=60) == ["several", "several"]
+
+
+def test_an_actor_on_another_node_gives_away_a_handle_of_itself(nodes):
+    nodes.join("nickel")
+
+    @manta.remote(**on("nickel"))
+    class Self:
+        def handle(self):
+            return manta.get_runtime_context().current_actor
+
+        @manta.method(num_returns=2)
+        def two(self):
+            return 1, 2
+
+    actor = Self.remote()
+    other = manta.get(actor.handle.remote(), timeout=60)
+    assert other == actor and manta.get(other.two.remote(), timeout=60) == [1, 2]
+
+
+def test_another_program_knows_the_methods_of_a_named_actor(nodes, run_script):
+    nodes.join("cobalt")
+
+    @manta.remote(**on("cobalt"), name="known", lifetime="detached", concurrency_groups={"io": 2}, max_pending_calls=7)
+    class Known:
+        @manta.method(num_returns=2)
+        def two(self):
+            return 1, 2
+
+        def items(self):
+            yield from "ab"
+
+        @manta.method(concurrency_group="io")
+        def io(self):
+            import threading
+
+            return threading.current_thread().name
+
+    actor = Known.remote()
+    assert manta.get(actor.two.remote(), timeout=60) == [1, 2]
+    run_script("""
+import manta
+manta.init(address="auto", namespace="several")
+known = manta.get_actor("known")
+one, two = known.two.remote()
+assert manta.get([one, two]) == [1, 2]
+assert [manta.get(ref) for ref in known.items.remote()] == ["a", "b"]
+assert manta.get(known.io.remote()).startswith("manta-io")
+assert known._target.max_pending == 7
+for wrong in (lambda: known.three, lambda: known.two.options(concurrency_group="disk")):
+    try:
+        wrong()
+    except (AttributeError, ValueError) as problem:
+        print(problem)
+    else:
+        raise SystemExit("it did not raise")
+
+@manta.remote
+def inside():
+    return manta.get(manta.get_actor("known").two.remote())
+assert manta.get(inside.remote()) == [1, 2]
+""")
+    manta.kill(actor)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(actor.two.remote(), timeout=60)
