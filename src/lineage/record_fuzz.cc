@@ -1,5 +1,5 @@
-// Records of lineage that a broken owner wrote: whatever the bytes, the decoder tells of things that lie inside them, then
-// gives a Status, and comes to an end.
+// Records of lineage that a broken owner wrote: whatever the bytes, the decoder tells of things that lie inside them,
+// then gives a Status, and comes to an end.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
