@@ -183,9 +183,11 @@ void Nodes::Start(const std::vector<std::string>& where) {
 
 void Nodes::ReadHead() {
   std::ifstream file(folder_ + "/cluster");
+  schedulers_.clear();
   for (std::string word; file >> word;) {
     if (word == "head") file >> head_;
     if (word == "control" && file >> word) daemons_.at(1) = std::atoi(word.c_str());
+    if (word == "scheduler" && file >> word) schedulers_.push_back(std::atoi(word.c_str()));
   }
 }
 
@@ -203,6 +205,7 @@ double Nodes::CpuSeconds() const {
   for (const pid_t pid : ClusterLikeProcesses()) processes[pid] = bench::CpuSeconds(pid);
   for (const pid_t pid : daemons_) processes[pid] = bench::CpuSeconds(pid);
   double seconds = 0;
+  for (const pid_t pid : schedulers_) seconds += bench::CpuSeconds(pid);
   for (const auto& [pid, used] : processes) {
     // Workers are children of a fork server, which is one of a daemon.
     for (pid_t at = pid; at > 1; at = ParentOf(at)) {

@@ -66,9 +66,10 @@ class Nodes {
   std::string token_;
   std::string head_;
   std::vector<std::string> addresses_;
-  std::vector<pid_t> nodes_;    // their daemons
-  std::vector<pid_t> daemons_;  // and, second, the head's
-  pid_t guard_ = -1;            // stops everything when its input ends
+  std::vector<pid_t> nodes_;       // their daemons
+  std::vector<pid_t> daemons_;     // and, second, the head's
+  std::vector<pid_t> schedulers_;  // beside the head
+  pid_t guard_ = -1;               // stops everything when its input ends
   int leash_ = -1;
 };
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -28,8 +29,10 @@
 #include "control/embedded_storage.h"
 #include "control/head.h"
 #include "control/redis_storage.h"
+#include "control/scheduler.h"
 #include "control/server.h"
 #include "control/tables.h"
+#include "types/resources.h"
 #include "wire/listener.h"
 #include "wire/local_listener.h"
 
@@ -57,6 +60,9 @@ struct Options {
   bool member = false;
   std::vector<std::string> chains;  // addresses with commas between
   double chain_patience = 10;       // seconds
+  bool scheduler = false;
+  std::string join;
+  std::vector<std::string> job_quota;
   int ready_fd = -1;
 };
 
@@ -216,6 +222,50 @@ int RunMember(manta::base::Loop& loop, const Options& options, const bool& stopp
   return failure ? Complain(*failure) : 0;
 }
 
+// A global scheduler beside the head's own: knows what the head tells it, keeps nothing.
+int RunScheduler(manta::base::Loop& loop, const Options& options, const bool& stopping) {
+  Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::Open(options.secrets);
+  if (!secrets.ok()) return Complain(secrets.status());
+  manta::control::Scheduler* scheduler = nullptr;
+  manta::wire::ListenOptions listen;
+  listen.address = options.listen.empty() ? "127.0.0.1:0" : options.listen;
+  listen.secrets = *secrets;
+  listen.roles = RoleBit(manta::wire::LinkRole::kNode);
+  listen.tls = options.tls;
+  auto listener = manta::wire::Listener::Create(
+      loop, std::move(listen),
+      [&](manta::wire::Link link) {
+        if (scheduler != nullptr) scheduler->Add(std::move(link));
+      },
+      [](const std::string& peer, const Status& what) {
+        if (!what.ok()) std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+      });
+  if (!listener.ok()) return Complain(listener.status());
+  manta::control::Scheduler one(loop, options.join, *secrets, (*listener)->address());
+  scheduler = &one;
+  std::optional<Status> ended;
+  one.OnJoined([&] { SayReady(options, (*listener)->address()); });
+  one.OnEnd([&](const Status& why) { ended = why; });
+  one.Start();
+  while (!stopping && !ended) loop.RunOnce(-1);
+  scheduler = nullptr;
+  return ended && !ended->ok() ? Complain(*ended) : 0;
+}
+
+// Empty, or what is wrong.
+std::string ParseQuota(const std::vector<std::string>& entries, manta::Resources* out) {
+  for (const std::string& entry : entries) {
+    const std::size_t equals = entry.find('=');
+    char* end = nullptr;
+    const double amount = equals == std::string::npos ? 0 : std::strtod(entry.c_str() + equals + 1, &end);
+    if (equals == 0 || equals == std::string::npos || *end != '\0' || !(amount > 0) || amount > 1e9) {
+      return Cat("--job-quota ", entry, ": give NAME=AMOUNT, the amount above 0");
+    }
+    out->Set(entry.substr(0, equals), std::llround(amount * manta::kUnit));
+  }
+  return {};
+}
+
 // Takes the port; nobody is let in before Listener::Begin. So a bad address is told at once, not after the tables were
 // read, and nodes that look for a head that is just starting hear that nobody is there yet.
 Result<std::unique_ptr<manta::wire::Listener>> TakePort(manta::base::Loop& loop, const Options& options,
@@ -259,6 +309,11 @@ int Run(const Options& options) {
   if (!status.ok()) return Complain(status);
 
   if (options.member) return RunMember(**loop, options, stopping);
+  if (options.scheduler) return RunScheduler(**loop, options, stopping);
+  manta::Resources job_quota;
+  if (const std::string wrong = ParseQuota(options.job_quota, &job_quota); !wrong.empty()) {
+    return Complain(Status(Code::kInvalid, wrong));
+  }
   manta::wire::Listener::OnLink on_link;  // set when there is somebody to hand it to
   std::shared_ptr<manta::wire::Secrets> secrets;
   std::unique_ptr<manta::wire::Listener> listener;
@@ -280,7 +335,7 @@ int Run(const Options& options) {
   if (!opened->ok()) return Complain(*opened);
 
   manta::control::Server server(**loop, tables);
-  manta::control::Head head(**loop, tables);
+  manta::control::Head head(**loop, tables, job_quota);
   std::unique_ptr<manta::wire::LocalListener> local;
   std::string address = options.address;
   if (!listener) {
@@ -347,15 +402,25 @@ int main(int argc, char** argv) {
   app.add_option("--chain-patience", options.chain_patience, "seconds without an answer, until a request fails")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
+  auto* scheduler = app.add_flag("--scheduler", options.scheduler,
+                                 "be a further global scheduler of the cluster whose head --join names; keeps nothing")
+                        ->excludes(member);
+  app.add_option("--join", options.join, "the head's host:port")->needs(scheduler);
+  app.add_option("--job-quota", options.job_quota,
+                 "NAME=AMOUNT that a job may have at a time, on all nodes together (CPU=8); repeat for more")
+      ->excludes(scheduler);
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
   CLI11_PARSE(app, argc, argv);
   if (!options.redis.empty() && folder->count() > 0 && !options.member) {
     return Complain(Status(Code::kInvalid, "--redis and --folder exclude each other, except for a --member"));
   }
+  if (options.scheduler && options.join.empty()) {
+    return Complain(Status(Code::kInvalid, "a --scheduler needs --join and the address of its cluster's head"));
+  }
   if (options.member && options.redis.size() > 1) {
     return Complain(Status(Code::kInvalid, "a --member keeps one copy: give one --redis"));
   }
-  if (options.folder.empty() && (options.redis.empty() || options.member)) {
+  if (!options.scheduler && options.folder.empty() && (options.redis.empty() || options.member)) {
     if (home == nullptr || *home == '\0') {
       return Complain(Status(Code::kInvalid, "there is no HOME: say where to keep the tables with --folder"));
     }

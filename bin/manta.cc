@@ -58,6 +58,8 @@ struct Options {
   std::string store_bytes;
   std::vector<std::string> redis;
   std::string redis_password_file;
+  std::vector<std::string> job_quota;
+  int schedulers = 1;
   // nodes, drain, token
   bool all = false;
   std::string node;
@@ -150,10 +152,11 @@ Result<std::unique_ptr<HeadTool>> Head(const Options& options) {
 int ShowNodes(const Options& options) {
   const Result<std::unique_ptr<HeadTool>> head = Head(options);
   if (!head.ok()) return Complain(head.status());
-  const Result<std::vector<manta::wire::NodeFacts>> nodes = head.value()->Nodes(options.all, kAnswerUs);
-  if (!nodes.ok()) return Complain(nodes.status());
-  const std::string text =
-      options.json ? manta::node::NodesJson(nodes.value()) : manta::node::NodesTable(nodes.value());
+  const Result<manta::wire::ClusterView> view = head.value()->View(options.all, kAnswerUs);
+  if (!view.ok()) return Complain(view.status());
+  const std::vector<manta::wire::NodeFacts>& nodes = view.value().nodes;
+  const std::string text = options.json ? manta::node::NodesJson(nodes)
+                                        : manta::node::NodesTable(nodes) + manta::node::ViewNotes(view.value());
   std::fputs(text.c_str(), stdout);
   return 0;
 }
@@ -235,6 +238,11 @@ void SayHowToJoin(const Options& options, const LocalCluster& cluster) {
   }
 }
 
+void AddHeadWords(const Options& options, manta::node::HeadOptions* head) {
+  head->schedulers = options.schedulers;
+  for (const std::string& one : options.job_quota) head->words.insert(head->words.end(), {"--job-quota", one});
+}
+
 int StartHead(const Options& options) {
   LocalCluster cluster;
   if (Result<LocalCluster> before = LocalCluster::Read(options.folder); before.ok()) {
@@ -255,9 +263,12 @@ int StartHead(const Options& options) {
   if (!options.redis_password_file.empty()) {
     head.words.insert(head.words.end(), {"--redis-password-file", options.redis_password_file});
   }
+  AddHeadWords(options, &head);
+  for (const LocalProcess& one : cluster.schedulers) manta::node::StopProcess(one, kAnswerUs);  // of the one that died
   const Result<manta::node::StartedHead> started = manta::node::StartHead(head);
   if (!started.ok()) return Complain(started.status());
   const bool back = !cluster.nodes.empty();
+  cluster.schedulers = started.value().schedulers;
   cluster.head = started.value().address;
   cluster.tls = started.value().tls;
   cluster.control = started.value().process;
@@ -266,6 +277,7 @@ int StartHead(const Options& options) {
                                   cluster.tls,    NodeWords(options), false};
     Result<std::vector<LocalProcess>> nodes = manta::node::StartNodes({node});
     if (!nodes.ok()) {
+      for (const LocalProcess& one : cluster.schedulers) manta::node::StopProcess(one, kAnswerUs);
       manta::node::StopProcess(cluster.control, kAnswerUs);
       return Complain(nodes.status());
     }
@@ -353,7 +365,12 @@ void Supervise(const manta::node::HeadOptions& head, LocalCluster& cluster) {
       if (pid != cluster.control.pid) {
         const auto it = std::find_if(cluster.nodes.begin(), cluster.nodes.end(),
                                      [&](const LocalProcess& node) { return node.pid == pid; });
-        if (it == cluster.nodes.end()) continue;
+        if (it == cluster.nodes.end()) {
+          if (std::erase_if(cluster.schedulers, [&](const LocalProcess& one) { return one.pid == pid; }) > 0) {
+            std::fprintf(stderr, "manta: a scheduler (pid %d) has ended; the head does its work\n", pid);
+          }
+          continue;
+        }
         std::fprintf(stderr, "manta: node %s (pid %d) has ended\n", it->name.c_str(), pid);
         cluster.nodes.erase(it);
         if (cluster.nodes.empty()) return;
@@ -363,6 +380,7 @@ void Supervise(const manta::node::HeadOptions& head, LocalCluster& cluster) {
       std::fprintf(stderr, "manta: the head (pid %d) has died; starting it again\n", pid);
       manta::node::HeadOptions again = head;
       again.listen = cluster.head;
+      again.schedulers = 1;  // those that are there come back to it by themselves
       const Result<manta::node::StartedHead> started = manta::node::StartHead(again);
       if (!started.ok()) {
         Complain(started.status());
@@ -387,12 +405,14 @@ int RunCluster(const Options& options) {
   head.folder = options.folder;
   head.listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
   head.attached = !options.background;
+  AddHeadWords(options, &head);
   const Result<manta::node::StartedHead> started = manta::node::StartHead(head);
   if (!started.ok()) return Complain(started.status());
   LocalCluster cluster;
   cluster.head = started.value().address;
   cluster.tls = started.value().tls;
   cluster.control = started.value().process;
+  cluster.schedulers = started.value().schedulers;
   std::vector<manta::node::NodeOptions> nodes;
   const std::uint64_t share = manta::store::AvailableMemory() / 10 * 4 / static_cast<std::uint64_t>(options.count);
   for (int i = 1; i <= options.count; ++i) {
@@ -405,6 +425,7 @@ int RunCluster(const Options& options) {
   }
   Result<std::vector<LocalProcess>> up = manta::node::StartNodes(nodes);
   if (!up.ok()) {
+    for (const LocalProcess& one : cluster.schedulers) manta::node::StopProcess(one, kAnswerUs);
     manta::node::StopProcess(cluster.control, kAnswerUs);
     return Complain(up.status());
   }
@@ -426,6 +447,7 @@ int RunCluster(const Options& options) {
     if (node.Alive()) kill(node.pid, SIGTERM);
   }
   for (const LocalProcess& node : cluster.nodes) manta::node::StopProcess(node, kAnswerUs);
+  for (const LocalProcess& one : cluster.schedulers) manta::node::StopProcess(one, kAnswerUs);
   manta::node::StopProcess(cluster.control, kAnswerUs);
   LocalCluster::Remove(options.folder);
   return 0;
@@ -532,6 +554,14 @@ int Replay(const Options& options) {
   return Complain(Status(Code::kIo, Cat("cannot start ", words[0], ": ", std::strerror(errno))));
 }
 
+void AddHeadOptions(CLI::App& app, Options& options) {
+  app.add_option("--job-quota", options.job_quota,
+                 "NAME=AMOUNT that a job may have at a time, on all nodes together (CPU=8); repeat for more");
+  app.add_option("--schedulers", options.schedulers, "global schedulers, with the head's own")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+}
+
 void AddNodeOptions(CLI::App& app, Options& options) {
   app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
   app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node");
@@ -564,6 +594,7 @@ int main(int argc, char** argv) {
   start->add_option("--redis-password-file", options.redis_password_file, "its password; mode 0600");
   start->add_option("--valid", options.valid, "seconds for which the printed join token is good")
       ->capture_default_str();
+  AddHeadOptions(*start, options);
   AddNodeOptions(*start, options);
 
   CLI::App* stop = app.add_subcommand("stop", "stops what was started here; on the head, the whole cluster");
@@ -603,6 +634,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   cluster->add_flag("--background", options.background, "return when it is up; `manta stop` stops it");
   cluster->add_option("--listen", options.listen, "of the head (default: any free port)");
+  AddHeadOptions(*cluster, options);
   AddNodeOptions(*cluster, options);
 
   CLI::App* lineage = app.add_subcommand("lineage", "what a job with a name did, also after it was killed");

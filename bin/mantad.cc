@@ -30,6 +30,7 @@ struct Options {
   double gpus = 0;
   std::vector<std::string> resources;
   std::vector<std::string> labels;
+  std::vector<std::string> job_quota;
   int ready_fd = -1;
 };
 
@@ -63,21 +64,27 @@ void SetDefaults(Options& options) {
 }
 
 // Empty, or what is wrong.
+std::string AddAmounts(const std::string& option, const std::vector<std::string>& entries, manta::Resources* out) {
+  for (const std::string& entry : entries) {
+    const std::size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string::npos) return option + " " + entry + ": give NAME=AMOUNT";
+    char* end = nullptr;
+    const double amount = std::strtod(entry.c_str() + equals + 1, &end);
+    if (*end != '\0' || end == entry.c_str() + equals + 1 || !(amount >= 0) || amount > 1e12) {
+      return option + " " + entry + ": the amount must be a number, zero or more";
+    }
+    out->Set(entry.substr(0, equals), Units(amount));
+  }
+  return {};
+}
+
+// Empty, or what is wrong.
 std::string SetResources(Options& options) {
   manta::Resources& total = options.config.total;
   total.Set("CPU", Units(options.cpus));
   total.Set("GPU", Units(options.gpus));
-  for (const std::string& entry : options.resources) {
-    const std::size_t equals = entry.find('=');
-    if (equals == 0 || equals == std::string::npos) return "--resource " + entry + ": give NAME=AMOUNT";
-    char* end = nullptr;
-    const double amount = std::strtod(entry.c_str() + equals + 1, &end);
-    if (*end != '\0' || end == entry.c_str() + equals + 1 || !(amount >= 0) || amount > 1e12) {
-      return "--resource " + entry + ": the amount must be a number, zero or more";
-    }
-    total.Set(entry.substr(0, equals), Units(amount));
-  }
-  return {};
+  if (const std::string wrong = AddAmounts("--resource", options.resources, &total); !wrong.empty()) return wrong;
+  return AddAmounts("--job-quota", options.job_quota, &options.config.job_quota);
 }
 
 // Empty, or what is wrong.
@@ -175,6 +182,8 @@ int main(int argc, char** argv) {
   app.add_option("--cpus", options.cpus, "CPUs to share out (default: all)")->check(CLI::Range(0.0, 1e6));
   app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));
   app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
+  app.add_option("--job-quota", options.job_quota,
+                 "NAME=AMOUNT that a job may have at a time (a cluster's head says it for all nodes); repeat for more");
   app.add_option("--store-bytes", options.config.store_bytes,
                  "memory for large objects (default: 40% of what is available)");
   app.add_option("--spill", options.config.spill_folder,

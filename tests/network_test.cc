@@ -281,6 +281,35 @@ TEST_F(NetworkTest, AHostThatWasGivenUpJoinsAgainAsANewNode) {
   EXPECT_EQ(Task(WhereAmI).SetResource("host2", 1).Remote(0).Get(), "again");
 }
 
+class Counter {
+ public:
+  int Add(int by) { return value_ += by; }
+  std::string Node() { return CurrentContext().node; }
+
+ private:
+  int value_ = 0;
+};
+
+// Between the node that decides about an actor and the one where it runs; both reach the head.
+TEST_F(NetworkTest, AnActorWhoseHostAndHomeLoseEachOtherRunsElsewhere) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  here_.reset();
+  here_.emplace(hosts_->name(1));
+  ASSERT_TRUE(here_->entered());
+  setenv("MANTA_SECRETS", Folder(1).c_str(), 1);
+  Init();
+  EXPECT_EQ(CurrentContext().node, "n2");
+  auto counter = Actor<Counter>().OnNode("n3", true).SetMaxRestarts(-1).SetMaxCallRetries(-1).Remote();
+  ASSERT_EQ(counter.Task(&Counter::Node).Remote().Get(30s), "n3");
+  EXPECT_EQ(counter.Task(&Counter::Add).Remote(5).Get(30s), 5);
+  hosts_->CutOneWay(1, 2);
+  hosts_->CutOneWay(2, 1);
+  // Nobody is told; it is found out. The call is made again, by a process on a node that can be reached.
+  const std::string node = counter.Task(&Counter::Node).Remote().Get(150s);
+  EXPECT_TRUE(node == "n1" || node == "n2") << node;
+  EXPECT_THAT(Row("n3"), ::testing::HasSubstr(" alive "));
+}
+
 // ---- who may not join ----
 
 TEST_F(NetworkTest, WithoutATokenWithAForgedOneOrWithAUsedOneNobodyJoins) {

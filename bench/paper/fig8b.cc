@@ -38,13 +38,14 @@ double OwnCpu() {
 
 // One driver, in a process of its own: submits empty tasks until the time is up; prints how many and its processor
 // time.
-int Drive(const std::string& address, double start, double seconds) {
+int Drive(const std::string& address, double start, double seconds, bool spread) {
   manta::Config config;
   config.address = address;
   manta::Init(config);
   auto work = manta::Task(Empty);
+  if (spread) work.Spread();  // then each task has a lease of its own, and asks where
   bench::Tally tally;
-  std::vector<manta::Ref<bench::Reply>> refs(bench::kBatch);
+  std::vector<manta::Ref<bench::Reply>> refs(spread ? 64 : bench::kBatch);
   std::uint64_t next = 0;
   const auto batch = [&] {
     for (std::size_t i = 0; i < refs.size(); ++i) refs[i] = work.Remote(next + i);
@@ -69,9 +70,11 @@ struct Real {
   double cluster_us = 0;  // … and of everybody else: workers, daemons, the head
 };
 
-Real Run(int count, double seconds) {
+// With `schedulers`, that many global schedulers, and every task asks one of them by itself.
+Real Run(int count, double seconds, int schedulers = 0) {
   bench::NodesOptions options;
   options.count = count;
+  if (schedulers > 0) options.words = {{"--schedulers", std::to_string(schedulers)}};
   options.store_bytes = 64ULL << 20;
   const Nodes nodes(options);
   const double start = bench::Now() + 0.5 + 0.1 * count;
@@ -79,7 +82,7 @@ Real Run(int count, double seconds) {
   for (int i = 1; i <= count; ++i) {
     drivers.push_back(std::async(std::launch::async, [&, i] {
       return bench::RunProgram({"/proc/self/exe", "--drive", nodes.address(static_cast<std::size_t>(i)),
-                                std::to_string(start), std::to_string(seconds)});
+                                std::to_string(start), std::to_string(seconds), schedulers > 0 ? "spread" : "plain"});
     }));
   }
   // Of the cluster's processes while all drivers are at it: workers end with them, and their time is gone then.
@@ -134,6 +137,20 @@ void Measure(int argc, char** argv) {
     rows.push_back(
         {std::to_string(count), Number(run.tasks_per_second), Number(run.driver_us), Number(run.cluster_us)});
     real.points.emplace_back(count, run.tasks_per_second);
+  }
+  figure.Table(rows);
+
+  figure.Say(
+      "## Real nodes and real global schedulers: four nodes, every empty task asks a scheduler by itself. All "
+      "processes "
+      "share this machine's cores, so what can be seen is what a further scheduler costs, not what it brings\n");
+  rows = {{"global schedulers", "tasks/s in all", "processor time per task us: drivers",
+           "workers, daemons, head, schedulers"}};
+  for (const int schedulers : {1, 2, 4}) {
+    if (figure.quick() && schedulers > 2) break;
+    const Real run = Run(figure.quick() ? 2 : 4, seconds, schedulers);
+    rows.push_back(
+        {std::to_string(schedulers), Number(run.tasks_per_second), Number(run.driver_us), Number(run.cluster_us)});
   }
   figure.Table(rows);
 
@@ -225,7 +242,9 @@ void Measure(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 5 && std::string(argv[1]) == "--drive") return Drive(argv[2], std::atof(argv[3]), std::atof(argv[4]));
+    if (argc == 6 && std::string(argv[1]) == "--drive") {
+      return Drive(argv[2], std::atof(argv[3]), std::atof(argv[4]), std::string(argv[5]) == "spread");
+    }
     Measure(argc, argv);
     return 0;
   } catch (const std::exception& error) {

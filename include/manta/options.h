@@ -26,7 +26,10 @@ struct Config {
   // ("@manta-1000-4711") or of the head of a cluster that has a node on this machine ("10.0.0.7:6400").
   std::string address;
   std::string space = "default";  // namespace of actor names
-  bool show_output = true;        // print what workers print
+  // What this program's tasks, actors and placement groups may have at a time, on all nodes together: {"CPU", 4}. Of
+  // what is not named here, all there is; never more than `manta start --job-quota` grants.
+  std::map<std::string, double> quota;
+  bool show_output = true;  // print what workers print
   // With a name, what the job does is kept on disk (doc/lineage.md): after a crash `manta lineage` and `manta replay`
   // look at it, and a job of the same name with `resume` takes it up. It goes when the program ends well, unless a
   // task failed or `keep_lineage` says otherwise. Two jobs of one name do not run at a time.

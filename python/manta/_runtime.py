@@ -49,6 +49,7 @@ def init(
     log_to_driver: bool = True,
     runtime_env: dict[str, Any] | None = None,
     labels: dict[str, str] | None = None,
+    quota: dict[str, float] | None = None,
     configure_logging: bool = True,
     logging_level: int | str | None = None,
     logging_format: str | None = None,
@@ -57,6 +58,7 @@ def init(
 ) -> ClientContext:
     """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one).
 
+    `quota` is what this program may have at a time, on all nodes together, as {"CPU": 4}.
     Options of Ray's that do nothing here raise, unless they ask for what is so anyway.
     """
     _check_others(others)
@@ -89,7 +91,7 @@ def init(
             amounts.setdefault("memory", _memory_mebibytes())
         _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
                    int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
-                   labels or {})
+                   labels or {}, {key: float(value) for key, value in (quota or {}).items()})
         _core.next_session()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()

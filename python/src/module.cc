@@ -56,7 +56,7 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
-// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels)
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels, quota)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -67,8 +67,10 @@ PyObject* Init(PyObject*, PyObject* args) {
   const char* space = nullptr;
   int show = 1;
   PyObject* labels = nullptr;
-  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
-                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels))
+  PyObject* quota = nullptr;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+                        &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels, &PyDict_Type,
+                        &quota))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -84,6 +86,13 @@ PyObject* Init(PyObject*, PyObject* args) {
     const double amount = PyFloat_AsDouble(value);
     if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
     config.resources[name] = amount;
+  }
+  at = 0;
+  while (PyDict_Next(quota, &at, &key, &value) != 0) {
+    const char* name = PyUnicode_AsUTF8(key);
+    const double amount = PyFloat_AsDouble(value);
+    if (name == nullptr || PyErr_Occurred() != nullptr) return nullptr;
+    config.quota[name] = amount;
   }
   at = 0;
   while (PyDict_Next(labels, &at, &key, &value) != 0) {

@@ -83,6 +83,14 @@ Status CheckConfig(const Config& config) {
                                         "' is empty or contains '=', a comma or a line break"));
     }
   }
+  for (const auto& [name, amount] : config.quota) {
+    if (amount == 0) {
+      return Status(Code::kInvalid, Cat("Init: a quota of no ", name, " at all: ask for more than 0, or leave it out"));
+    }
+  }
+  if (Status s = owner::ToResources(0, 0, config.quota, &ignored); !s.ok()) {
+    return Status(Code::kInvalid, Cat("Init: bad quota: ", s.message()));
+  }
   const std::uint64_t memory =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (config.store_bytes > memory) {
@@ -287,6 +295,7 @@ Status Start(const Config& config, Driver& driver) {
   hello.job_name = config.job;
   hello.resume = config.resume;
   hello.keep_lineage = config.keep_lineage;
+  if (Status s = owner::ToResources(0, 0, config.quota, &hello.quota); !s.ok()) return s;
   hello.arguments = internal::WorkerCommand().empty() ? OwnArguments() : internal::WorkerCommand();
   const base::Fd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   if (!program.valid()) return Status(Code::kIo, Cat("cannot open this program's own file: ", std::strerror(errno)));

@@ -6,5 +6,6 @@
 namespace manta::base {
 
 [[nodiscard]] std::int64_t NowMicros();
+std::int64_t NowNanos();
 
 }  // namespace manta::base

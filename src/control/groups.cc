@@ -164,8 +164,13 @@ void Groups::Answered(NodeNumber from, const wire::BundleAnswer& message) {
 void Groups::Carry(rules::GroupTable::Out&& out, std::function<void(const Status&)> done) {
   for (const rules::GroupAction& order : out.orders) {
     if (const auto* reserve = std::get_if<rules::ReserveBundle>(&order)) {
-      ways_.send(reserve->node, wire::EncodeFrame(wire::ReserveBundle{reserve->group, reserve->attempt, reserve->bundle,
-                                                                      reserve->need}));
+      wire::ReserveBundle message{reserve->group, reserve->attempt, reserve->bundle, reserve->need, {}, 0, {}};
+      if (const GroupFacts* facts = table_.Find(reserve->group); facts != nullptr) {
+        message.job = facts->job;
+        message.home = facts->home;
+        message.quota = facts->quota;
+      }
+      ways_.send(reserve->node, wire::EncodeFrame(message));
     } else if (const auto* commit = std::get_if<rules::CommitBundle>(&order)) {
       ways_.send(commit->node, wire::EncodeFrame(wire::CommitBundle{commit->group, commit->attempt, commit->bundle}));
     } else if (const auto* release = std::get_if<rules::ReleaseBundle>(&order)) {

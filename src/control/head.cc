@@ -43,9 +43,10 @@ wire::NewToken MessageOf(const wire::Keys& keys) {
 
 }  // namespace
 
-Head::Head(base::Loop& loop, Tables& tables)
+Head::Head(base::Loop& loop, Tables& tables, Resources job_quota)
     : loop_(loop),
       tables_(tables),
+      job_quota_(std::move(job_quota)),
       scheduler_(1),
       groups_(loop, tables,
               Groups::Ways{[this](NodeNumber node, std::string frame) {
@@ -171,6 +172,11 @@ void Head::OnClosed(std::uint64_t serial) {
   if (it == peers_.end()) return;
   const std::unique_ptr<Peer> peer = std::move(it->second);
   peers_.erase(it);
+  if (peer->replica != 0) {
+    std::fprintf(stderr, "manta-control: scheduler %u at %s is gone\n", peer->replica, peer->address.c_str());
+    schedulers_.erase(peer->replica);
+    return Tell({});
+  }
   if (peer->number == 0) return;
   const auto mine = serials_.find(peer->number);
   if (mine == serials_.end() || mine->second != serial) return;  // it is back already, or declared dead
@@ -186,7 +192,31 @@ void Head::OnFrame(Peer& peer, wire::Frame& frame) {
   Hello(peer, frame);
 }
 
+void Head::HelloScheduler(Peer& peer, std::uint64_t call, const wire::SchedulerHello& hello) {
+  peer.greeted = true;
+  peer.replica = next_replica_++;
+  peer.address = hello.address;
+  peer.pid = hello.pid;
+  schedulers_[peer.replica] = peer.serial;
+  peer.connection->Send(wire::SchedulerWelcome{peer.replica}, call);
+  std::fprintf(stderr, "manta-control: scheduler %u joined, at %s\n", peer.replica, peer.address.c_str());
+  peer.connection->Send(View(false));
+  Tell({});
+}
+
+std::vector<wire::SchedulerFacts> Head::Schedulers() const {
+  std::vector<wire::SchedulerFacts> out;
+  for (const auto& [replica, serial] : schedulers_) {
+    const Peer* peer = Find(serial);
+    out.push_back({replica, peer->address, peer->pid});
+  }
+  return out;
+}
+
 void Head::Hello(Peer& peer, const wire::Frame& frame) {
+  if (const Result<wire::SchedulerHello> scheduler = frame.As<wire::SchedulerHello>(); scheduler.ok()) {
+    return HelloScheduler(peer, frame.call, scheduler.value());
+  }
   Result<wire::NodeHello> hello = frame.As<wire::NodeHello>();
   if (!hello.ok()) return peer.connection->Close(hello.status());
   peer.greeted = true;
@@ -258,9 +288,11 @@ void Head::Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts) 
 }
 
 void Head::Welcome(Peer& peer, std::uint64_t call) {
-  peer.connection->Send(wire::NodeWelcome{peer.number, peer.incarnation}, call);
+  peer.connection->Send(wire::NodeWelcome{peer.number, peer.incarnation, job_quota_}, call);
   wire::ClusterView view;
   view.whole = true;
+  view.schedulers = Schedulers();
+  view.job_quota = job_quota_;
   for (const auto& [number, facts] : nodes_) {
     if (facts.lives() && membership_.Find(number) != nullptr) view.nodes.push_back(facts);
   }
@@ -279,6 +311,7 @@ void Head::Fence(Peer& peer, std::uint64_t call, const std::string& why) {
 // ---- what they say ----
 
 void Head::OnNode(Peer& peer, const wire::Frame& frame) {
+  if (peer.replica != 0) return peer.connection->Close(Status(Code::kCorrupt, "a scheduler has nothing to say"));
   if (peer.number == 0) return peer.connection->Close(Status(Code::kCorrupt, "a node spoke before it was welcomed"));
   if (!membership_.Heard(peer.number, peer.incarnation, base::NowMicros())) {
     return Fence(peer, 0, nodes_[peer.number].why);
@@ -314,6 +347,10 @@ void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {
   heartbeat->incarnation = peer.incarnation;
   peer.connection->Send(wire::HeartbeatSeen{heartbeat->sequence});
   if (!scheduler_.Heard(*heartbeat)) return;
+  if (!schedulers_.empty()) {
+    const std::string beat = wire::EncodeFrameOf(wire::kNodeBeat, *heartbeat);
+    for (const auto& [replica, serial] : schedulers_) Find(serial)->connection->SendEncoded(beat);
+  }
   groups_.Heard(*heartbeat);
   wire::NodeFacts& facts = nodes_[peer.number];
   facts.available = heartbeat->available;
@@ -359,6 +396,9 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
     for (const auto& [number, serial] : serials_) {
       Find(serial)->connection->Send(wire::Fenced{true, "the cluster was stopped"});
     }
+    for (const auto& [replica, serial] : schedulers_) {
+      Find(serial)->connection->Send(wire::Fenced{true, "the cluster was stopped"});
+    }
     peer.connection->Send(wire::Done{}, frame.call);
     stopping_ = true;
     stop_timer_ = loop_.After(kStopUs, [this] {
@@ -373,6 +413,8 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
 wire::ClusterView Head::View(bool all) const {
   wire::ClusterView view;
   view.whole = true;
+  view.schedulers = Schedulers();
+  view.job_quota = job_quota_;
   for (const auto& [number, facts] : nodes_) {
     const rules::Membership::Node* known = membership_.Find(number);
     if (known == nullptr || (!facts.lives() && !all)) continue;
@@ -451,8 +493,9 @@ void Head::Died(NodeNumber number, const std::string& why) {
 }
 
 void Head::Tell(const std::vector<wire::NodeFacts>& changed) {
-  const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed});
+  const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed, Schedulers(), job_quota_});
   for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
+  for (const auto& [replica, serial] : schedulers_) Find(serial)->connection->SendEncoded(frame);
 }
 
 void Head::ShareToken(std::shared_ptr<wire::Secrets> secrets) {

@@ -1,6 +1,7 @@
 // Head is the cluster's one place that knows who is a member: it numbers nodes, hears their heartbeats, tells
 // everybody who came and went, and places tasks that nodes send up. It carries out what rules::Membership and
-// rules::GlobalScheduler decide; placement groups are control::Groups'.
+// rules::GlobalScheduler decide; placement groups are control::Groups'. Further schedulers (control/scheduler.h) hear
+// from it who is there and how busy; nodes hear from it where these are, and ask it when theirs does not answer.
 //
 // Every node's record is in the table of nodes (key "node/<number>", a wire::NodeFacts) before the node is welcomed, so
 // that a restarted control process knows all who were there: they have Membership::kDeadUs to come back by themselves.
@@ -33,7 +34,8 @@ namespace manta::control {
 
 class Head {
  public:
-  Head(base::Loop& loop, Tables& tables);
+  // `job_quota`: the most that a job may have at a time; of what it does not name, all.
+  Head(base::Loop& loop, Tables& tables, Resources job_quota = {});
   ~Head();
   Head(const Head&) = delete;
   Head& operator=(const Head&) = delete;
@@ -58,6 +60,9 @@ class Head {
     bool greeted = false;
     NodeNumber number = 0;  // of a node that was welcomed
     std::uint64_t incarnation = 0;
+    std::uint32_t replica = 0;  // of a scheduler
+    std::string address;        // of it, and its process
+    std::uint32_t pid = 0;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> draining;  // tools that wait for its end: serial, call
   };
 
@@ -66,6 +71,8 @@ class Head {
   void OnNode(Peer& peer, const wire::Frame& frame);
   void OnTool(Peer& peer, const wire::Frame& frame);
   void Hello(Peer& peer, const wire::Frame& frame);
+  void HelloScheduler(Peer& peer, std::uint64_t call, const wire::SchedulerHello& hello);
+  [[nodiscard]] std::vector<wire::SchedulerFacts> Schedulers() const;
   void Register(Peer& peer, std::uint64_t call, wire::NodeFacts facts);
   void Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts);
   void Welcome(Peer& peer, std::uint64_t call);
@@ -88,6 +95,7 @@ class Head {
 
   base::Loop& loop_;
   Tables& tables_;
+  const Resources job_quota_;
   rules::Membership membership_;
   rules::GlobalScheduler scheduler_;
   Groups groups_;
@@ -98,6 +106,8 @@ class Head {
   std::uint64_t next_serial_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<NodeNumber, std::uint64_t> serials_;  // of nodes that are connected
+  std::map<std::uint32_t, std::uint64_t> schedulers_;  // replica to serial; the head's own is number 1, and not here
+  std::uint32_t next_replica_ = 2;
   base::Loop::TimerId timer_ = 0;
   std::shared_ptr<wire::Secrets> secrets_;  // null: none to share
   wire::Token told_{};                      // to all nodes

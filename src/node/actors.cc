@@ -254,7 +254,8 @@ void Actors::RequestLease(const Id& actor) {
   }
   const wire::ActorOptions& options = records_[actor].options;
   if (options.strategy.group.empty() || placer_ == nullptr) {
-    if (const Status status = leases_.AddActor(actor, options.need, options.strategy); !status.ok()) {
+    if (const Status status = leases_.AddActor(actor, records_[actor].job, options.need, options.strategy);
+        !status.ok()) {
       GiveUp(actor, ToFailure(status));  // checked before; but never wait for what does not come
     }
     return;
@@ -270,7 +271,9 @@ void Actors::RequestLease(const Id& actor) {
       status = Status(Code::kInfeasible, Cat(Describe(actor), " is to run ", ToString(it->second.options.strategy),
                                              ", which is on another node than its creator"));
     }
-    if (status.ok()) status = leases_.AddActor(actor, it->second.options.need, it->second.options.strategy);
+    if (status.ok()) {
+      status = leases_.AddActor(actor, it->second.job, it->second.options.need, it->second.options.strategy);
+    }
     if (!status.ok()) GiveUp(actor, ToFailure(status));
   });
 }
@@ -313,7 +316,7 @@ void Actors::TellGone(const Id& actor, const Record& record) {
 
 void Actors::WaitHere(const Id& actor) {
   const wire::ActorOptions& options = records_[actor].options;
-  const Status status = leases_.AddActor(actor, options.need, options.strategy);
+  const Status status = leases_.AddActor(actor, records_[actor].job, options.need, options.strategy);
   if (!status.ok()) GiveUp(actor, ToFailure(status));  // never wait for what does not come
 }
 

@@ -40,6 +40,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Create(base::Loop& loop, ClusterConfig
   if (!secrets.ok()) return secrets.status();
   made->secrets_ = std::move(*secrets);
   made->links_ = std::make_unique<NodeLinks>(loop, made->secrets_);
+  made->scheduler_ = std::make_unique<SchedulerLink>(loop, made->secrets_);
   wire::ListenOptions options;
   options.address = made->config_.listen;
   options.secrets = made->secrets_;
@@ -215,6 +216,7 @@ void Cluster::OnFrame(wire::Frame& frame) {
 void Cluster::OnWelcome(const wire::NodeWelcome& welcome) {
   self_.number = welcome.number;
   self_.incarnation = welcome.incarnation;
+  job_quota_ = welcome.job_quota;
   links_->SetSelf(welcome.number, welcome.incarnation);
   lease_.Answered(tried_us_);
   welcomed_ = true;
@@ -237,6 +239,7 @@ void Cluster::OnNewToken(const wire::NewToken& changed) {
 }
 
 void Cluster::OnView(const wire::ClusterView& view) {
+  scheduler_->Update(self_.number, self_.incarnation, view.schedulers);
   if (view.whole) {
     // Who is not in it is gone.
     std::vector<wire::NodeFacts> gone;
@@ -317,6 +320,18 @@ void Cluster::Farewell(const std::string& why) {
 // ---- questions ----
 
 void Cluster::Place(const rules::PlaceRequest& request, OnPlaced done) {
+  const bool asked =
+      scheduler_->Place(request, [this, request, done](const Result<std::vector<rules::Placement>>& placed) {
+        // What it does not know may be known to the head by now: a node that has just come.
+        const bool again = !placed.ok() && (placed.status().code() == Code::kUnavailable ||
+                                            placed.status().code() == Code::kInfeasible);
+        if (again && !leaving_) return PlaceByHead(request, done);
+        done(placed);
+      });
+  if (!asked) PlaceByHead(request, std::move(done));
+}
+
+void Cluster::PlaceByHead(const rules::PlaceRequest& request, OnPlaced done) {
   if (!welcomed_) {
     loop_.After(0, [done = std::move(done)] {
       done(Status(Code::kUnavailable, "the cluster's head is out of reach just now"));
@@ -354,7 +369,9 @@ bool Cluster::Answer(wire::Frame& frame) {
 }
 
 void Cluster::Withdraw(std::uint64_t ticket) {
-  if (welcomed_ && ticket != 0) connection_->Send(wire::Withdraw{ticket});
+  if (ticket == 0) return;
+  scheduler_->Withdraw(ticket);
+  if (welcomed_) connection_->Send(wire::Withdraw{ticket});
 }
 
 const wire::NodeFacts* Cluster::Find(NodeNumber node) const {

@@ -21,6 +21,7 @@
 
 #include "base/loop.h"
 #include "node/nodes.h"
+#include "node/scheduler_link.h"
 #include "rules/global_scheduler.h"
 #include "rules/membership.h"
 #include "wire/cluster_messages.h"
@@ -68,7 +69,7 @@ class Cluster {
 
   // ---- questions ----
 
-  // kUnavailable: the head is out of reach just now.
+  // Asks this node's scheduler, if there are some beside the head, else the head. kUnavailable: it is out of reach.
   void Place(const rules::PlaceRequest& request, OnPlaced done);
   void Withdraw(std::uint64_t ticket);
   // Any other call to the head. kUnavailable as above, also when the connection is lost before the answer.
@@ -97,8 +98,9 @@ class Cluster {
   [[nodiscard]] std::string NameOf(NodeNumber node) const;  // "n2", "node 7" if unknown
   [[nodiscard]] bool HasOthers() const { return nodes_.size() > 1; }
   [[nodiscard]] bool connected() const { return welcomed_; }
-  [[nodiscard]] Resources LargestTotal() const;  // of each resource the most that a node has
-  [[nodiscard]] Resources WholeTotal() const;    // of all nodes
+  [[nodiscard]] const Resources& job_quota() const { return job_quota_; }  // as in wire::NodeWelcome
+  [[nodiscard]] Resources LargestTotal() const;                            // of each resource the most that a node has
+  [[nodiscard]] Resources WholeTotal() const;                              // of all nodes
 
   [[nodiscard]] NodeLinks& links() { return *links_; }
   [[nodiscard]] const std::shared_ptr<wire::Secrets>& secrets() const { return secrets_; }
@@ -114,6 +116,7 @@ class Cluster {
   void AskFrame(std::string frame, std::uint64_t call, OnAnswer done);
   bool Answer(wire::Frame& frame);
 
+  void PlaceByHead(const rules::PlaceRequest& request, OnPlaced done);
   void Connect();
   void OnConnected(Result<wire::Link> link);
   void OnFrame(wire::Frame& frame);
@@ -132,9 +135,11 @@ class Cluster {
   Events events_;
   std::shared_ptr<wire::Secrets> secrets_;
   std::unique_ptr<NodeLinks> links_;
+  std::unique_ptr<SchedulerLink> scheduler_;
   std::unique_ptr<wire::Listener> listener_;
   std::function<void(wire::Link)> on_transfer_;
   wire::NodeFacts self_;
+  Resources job_quota_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;
 
   std::unique_ptr<wire::Dial> dial_;

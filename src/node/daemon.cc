@@ -74,6 +74,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
                 },
             }),
       leases_(*loop_, peers_, pool_, area_, config_.node, config_.total),
+      quotas_(*loop_, leases_),
       directory_(peers_),
       actors_(peers_, pool_, leases_, directory_),
       groups_(*loop_, peers_, leases_, [this](const Id& job) { return jobs_.contains(job); }),
@@ -81,6 +82,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       keeper_(KeeperConfigOf(config_)),
       lineage_(area_.bell(kNoProcess)) {
   actors_.UsePlacer(placer_);
+  groups_.OnQuota([this](const Id& job, NodeNumber home, const Resources& quota) { quotas_.AddFar(job, home, quota); });
   loop_->AfterRound([this] { EndRound(); });
 }
 
@@ -275,6 +277,7 @@ void Daemon::EndRound() {
   }
   directory_.Flush();
   groups_.EndRound();
+  quotas_.EndRound();
   leases_.EndRound();
   if (far_ != nullptr) far_->EndRound();
   const std::int64_t due = keeper_.NextTick();

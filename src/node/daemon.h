@@ -42,6 +42,7 @@
 #include "node/peers.h"
 #include "node/placer.h"
 #include "node/programs.h"
+#include "node/quotas.h"
 #include "node/transfers.h"
 #include "node/worker_pool.h"
 #include "shm/node_area.h"
@@ -62,6 +63,7 @@ struct Config {
   WorkerPool::Limits pool;   // `idle` is set from the CPUs
   ClusterConfig cluster;
   std::map<std::string, std::string> labels;
+  Resources job_quota;                // the most that a job may have; of a cluster, its head says so
   std::int64_t join_us = 10'000'000;  // for the head to answer
 };
 
@@ -104,6 +106,8 @@ class Daemon {
     wire::JobFacts facts;
     bool far = false;               // the driver is on another node
     std::string space = "default";  // of actor names
+    std::string program = {};       // for messages
+    Resources quota = {};           // what it may have at a time, on all nodes; empty: all
     Id output_job;                  // of a detached actor: its creator's, to whose driver …
     NodeNumber output_node = 0;     // … on this node goes what it prints
     ProcessId driver = kNoProcess;  // kNoProcess: far, or gone and only detached actors are left
@@ -133,6 +137,9 @@ class Daemon {
   void Fenced(bool stop, const std::string& why);
   void Drain();
   void LeaveWhenDrained();
+  // What is stored here for owners of other nodes goes to them; then the node leaves.
+  void MoveObjects();
+  void Adopt(NodeNumber from, std::uint64_t call, const wire::FarAdopt& message);
   ProcessId StandIn();
   void StandInGone(ProcessId stand_in);
   void AddFarJob(const wire::JobFacts& facts, base::Fd executable);
@@ -173,6 +180,8 @@ class Daemon {
   [[nodiscard]] bool Kept(const Worker& worker) const;
   [[nodiscard]] bool IsRunning(const Worker& worker) const;
   [[nodiscard]] bool JobIsEnding(const Id& id) const;
+  [[nodiscard]] const Resources& MostForAJob() const;
+  [[nodiscard]] Resources QuotaOfJob(const Id& id) const;
 
   Config config_;
   std::int64_t started_us_ = 0;
@@ -181,6 +190,7 @@ class Daemon {
   Peers peers_;
   WorkerPool pool_;
   Leases leases_;
+  Quotas quotas_;
   Directory directory_;
   Actors actors_;
   Groups groups_;
@@ -198,6 +208,8 @@ class Daemon {
   std::uint64_t finished_ = 0;      // tasks of processes that are gone
   std::string fenced_;
   base::Loop::TimerId drain_timer_ = 0;
+  bool moving_ = false;                                                 // what the store has for others
+  std::size_t movers_ = 0;                                              // nodes that fetch it
   std::unordered_map<ProcessId, std::unique_ptr<std::byte[]>> boards_;  // pin boards of stand-ins
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Programs> programs_;

@@ -55,10 +55,12 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
     far.message = message;
     return Place(key);
   }
-  const std::size_t index =
-      Count(peer.process, message.queue, message.request, message.function, message.need,
-            std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1), message.mean_run_us);
-  if (GoesUp(peer.process, message, index)) {
+  // What waits for its job's quota is no load: others find the node as free as it is.
+  const bool idle = leases_.QuotaUsedUp(peer.job, message.need);
+  const auto tasks = std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1);
+  const std::size_t index = Count(peer.process, message.queue, message.request, message.function, message.need,
+                                  idle ? 0 : tasks, message.mean_run_us);
+  if (GoesUp(peer.process, peer.job, message, index)) {
     Far& far = far_[key];
     far.job = peer.job;
     far.message = message;
@@ -71,9 +73,10 @@ void FarLeases::Request(Peer& peer, const wire::LeaseRequest& message) {
   ArmLook();
 }
 
-bool FarLeases::GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index) {
+bool FarLeases::GoesUp(ProcessId owner, const Id& job, const wire::LeaseRequest& message, std::size_t index) {
   const bool fits = FitsHere(message);
   if (fits && (!cluster_.HasOthers() || placer_.PinnedHere(message.strategy))) return false;
+  if (fits && leases_.QuotaUsedUp(job, message.need)) return false;  // so it is elsewhere
   rules::SpillOver::Asked asked;
   asked.waiting = std::max<std::int64_t>(static_cast<std::int64_t>(message.waiting), 1);
   asked.draining = draining_;
@@ -209,6 +212,7 @@ void FarLeases::SendFarLease(const Key& key, const rules::Placement& placement, 
   message.strategy = far.message.strategy;
   message.priority = far.message.priority;
   message.function = ClassOf(far.message.function, far.message.need);
+  message.mean_run_us = far.message.mean_run_us;
   message.ticket = placement.ticket;
   message.final = placement.final;
   message.expected_wait_us = placement.expected_wait_us;
@@ -308,7 +312,8 @@ void FarLeases::LookAtKept() {
       continue;
     }
     const Strategy& strategy = it->second.message.strategy;
-    const bool may_go = strategy.bundle < 0 && !placer_.PinnedHere(strategy);
+    const bool may_go = strategy.bundle < 0 && !placer_.PinnedHere(strategy) &&
+                        !leases_.QuotaUsedUp(it->second.job, it->second.message.need);
     if ((now >= it->second.ask_at_us && cluster_.HasOthers() && cluster_.connected() && may_go) || draining_) {
       up.push_back(it->first);
     }
@@ -453,6 +458,12 @@ ProcessId FarLeases::StandInOf(ProcessId owner) const {
   return it == stand_ins_.end() ? kNoProcess : it->second;
 }
 
+std::vector<std::pair<ProcessId, ProcessId>> FarLeases::Owners() const {
+  std::vector<std::pair<ProcessId, ProcessId>> out;
+  for (const auto& [stand_in, owner] : owners_) out.emplace_back(stand_in, owner.owner);
+  return out;
+}
+
 void FarLeases::Over(const Key& key) {
   const NodeNumber node = NodeOfStandIn(key.owner);
   serving_.erase({node, key.request});
@@ -542,7 +553,7 @@ void FarLeases::Accept(NodeNumber from, const wire::FarLease& message) {
   const Key key{stand_in, message.request};
   serving_[{from, message.request}] = key;
   if (message.strategy.group.empty()) {
-    Count(stand_in, message.queue, message.request, message.function, message.need, 1, 0);
+    Count(stand_in, message.queue, message.request, message.function, message.need, 1, message.mean_run_us);
   }
   const Status status =
       leases_.RequestFar(rules::LeaseWant{key, message.need, message.priority, false, message.queue, false},

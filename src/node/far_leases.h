@@ -88,6 +88,8 @@ class FarLeases {
   ProcessId NeedStandIn(ProcessId owner);
   // When the job's program is here (kNotFound: ask elsewhere), or could not be had. Not at all, if the job ends before.
   void WhenJobIsHere(const wire::JobFacts& facts, std::function<void(const Status&)> done);
+  // All that are known here: stand-in and owner.
+  [[nodiscard]] std::vector<std::pair<ProcessId, ProcessId>> Owners() const;
   // For the next heartbeat.
   void Arrived(std::uint64_t ticket) { arrived_.push_back(ticket); }
 
@@ -145,7 +147,7 @@ class FarLeases {
   };
 
   // up
-  [[nodiscard]] bool GoesUp(ProcessId owner, const wire::LeaseRequest& message, std::size_t index);
+  [[nodiscard]] bool GoesUp(ProcessId owner, const Id& job, const wire::LeaseRequest& message, std::size_t index);
   void Place(const Key& key);
   void ArmLook();
   void Placed(const Key& key, const Result<rules::Placement>& placed);

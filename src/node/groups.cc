@@ -29,7 +29,7 @@ bool Groups::OnHeadFrame(const wire::Frame& frame) {
     if (view.value().whole) Whole(view.value());
     for (const GroupFacts& facts : view.value().groups) Learn(facts);
   } else if (const Result<wire::ReserveBundle> reserve = frame.As<wire::ReserveBundle>(); reserve.ok()) {
-    Reserve(reserve.value().group, reserve.value().attempt, reserve.value().bundle, reserve.value().need);
+    Reserve(reserve.value());
   } else if (const Result<wire::CommitBundle> commit = frame.As<wire::CommitBundle>(); commit.ok()) {
     Commit(commit.value().group, commit.value().attempt, commit.value().bundle);
   } else if (const Result<wire::ReleaseBundle> release = frame.As<wire::ReleaseBundle>(); release.ok()) {
@@ -66,7 +66,8 @@ void Groups::Whole(const wire::GroupsView& view) {
 
 // ---- bundles of this node ----
 
-void Groups::Reserve(const Id& group, std::uint64_t attempt, std::uint32_t bundle, const Resources& need) {
+void Groups::Reserve(const wire::ReserveBundle& order) {
+  const auto& [group, attempt, bundle, need, job, home, quota] = order;
   const Key key{group, bundle, attempt};
   if (const auto it = held_.find(key); it != held_.end()) {
     if (it->second.state == Held::State::kReserved) Answer(key, wire::BundleAnswer::What::kReserved);
@@ -74,8 +75,10 @@ void Groups::Reserve(const Id& group, std::uint64_t attempt, std::uint32_t bundl
   }
   if (draining_ || !leases_.Check(need, "a bundle").ok()) return Answer(key, wire::BundleAnswer::What::kRefused);
   held_[key].need = need;
-  const Result<std::uint64_t> request =
-      leases_.Reserve(need, [this, key](std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
+  if (!quota.empty() && on_quota_) on_quota_(job, home, quota);
+  const Result<std::uint64_t> request = leases_.Reserve(
+      need,
+      [this, key](std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
         const auto it = held_.find(key);
         if (it == held_.end()) return leases_.EndReservation(lease);
         it->second.state = Held::State::kReserved;
@@ -86,7 +89,8 @@ void Groups::Reserve(const Id& group, std::uint64_t attempt, std::uint32_t bundl
         loop_.After(0, [this, alive = alive_, key] {
           if (*alive && held_.contains(key)) Answer(key, wire::BundleAnswer::What::kReserved);
         });
-      });
+      },
+      job);
   Held& held = held_[key];
   if (!request.ok()) {
     held_.erase(key);
@@ -294,7 +298,9 @@ void Groups::Forward(Peer& peer, std::uint64_t call, const M& message, const std
                        });
 }
 
-void Groups::Create(Peer& peer, std::uint64_t call, wire::CreateGroup message, NodeNumber home) {
+void Groups::Create(Peer& peer, std::uint64_t call, wire::CreateGroup message, NodeNumber home,
+                    const Resources& quota) {
+  message.facts.quota = quota;
   message.facts.job = peer.job;
   message.facts.home = home;
   if (cluster_ != nullptr) {
@@ -384,7 +390,10 @@ void Groups::Carry(rules::GroupTable::Out&& out) {
   // Orders first: what is ended by them is still known by its name.
   for (const rules::GroupAction& order : out.orders) {
     if (const auto* reserve = std::get_if<rules::ReserveBundle>(&order)) {
-      Reserve(reserve->group, reserve->attempt, reserve->bundle, reserve->need);
+      const GroupFacts* facts = table_.Find(reserve->group);
+      const GroupFacts none;
+      const GroupFacts& known = facts == nullptr ? none : *facts;
+      Reserve({reserve->group, reserve->attempt, reserve->bundle, reserve->need, known.job, known.home, known.quota});
     } else if (const auto* commit = std::get_if<rules::CommitBundle>(&order)) {
       Commit(commit->group, commit->attempt, commit->bundle);
     } else if (const auto* release = std::get_if<rules::ReleaseBundle>(&order)) {

@@ -50,12 +50,15 @@ class Groups {
 
   // This is a node of that cluster. Before the first message.
   void Join(Cluster& cluster) { cluster_ = &cluster; }
+  // A bundle is about to be set aside for a job that has a quota.
+  using HasQuota = std::function<void(const Id& job, NodeNumber home, const Resources& quota)>;
+  void OnQuota(HasQuota callback) { on_quota_ = std::move(callback); }
   // False: it is not about groups.
   bool OnHeadFrame(const wire::Frame& frame);
 
   // ---- processes ----
 
-  void Create(Peer& peer, std::uint64_t call, wire::CreateGroup message, NodeNumber home);
+  void Create(Peer& peer, std::uint64_t call, wire::CreateGroup message, NodeNumber home, const Resources& quota);
   void Remove(Peer& peer, std::uint64_t call, const wire::RemoveGroup& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindGroup& message);
   void List(Peer& peer, std::uint64_t call);
@@ -93,7 +96,7 @@ class Groups {
   };
 
   // bundles of this node
-  void Reserve(const Id& group, std::uint64_t attempt, std::uint32_t bundle, const Resources& need);
+  void Reserve(const wire::ReserveBundle& order);
   void Commit(const Id& group, std::uint64_t attempt, std::uint32_t bundle);
   void Release(const Id& group, std::uint64_t attempt, std::uint32_t bundle, const std::string& why);
   void End(const Key& key, Held& held, const std::string& why);
@@ -120,6 +123,7 @@ class Groups {
   Peers& peers_;
   Leases& leases_;
   const KnowsJob knows_job_;
+  HasQuota on_quota_;
   Cluster* cluster_ = nullptr;
   rules::GroupTable table_;  // used only alone
   base::Loop::TimerId timer_ = 0;

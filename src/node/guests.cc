@@ -74,8 +74,9 @@ void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
       message.job, [this, alive = alive_, actor = message.actor, epoch = message.epoch](const Status& here) {
         Guest* guest = *alive ? Find(actor, epoch) : nullptr;
         if (guest == nullptr) return;
+        const wire::ActorOptions& options = guest->order.options;
         const Status added =
-            here.ok() ? leases_.AddActor(actor, guest->order.options.need, guest->order.options.strategy) : here;
+            here.ok() ? leases_.AddActor(actor, guest->order.job.job, options.need, options.strategy) : here;
         if (added.ok()) return;
         const auto gone = guests_.extract(actor);
         Refuse(gone.mapped().home, gone.mapped().order, added.code() == Code::kNotFound, added);

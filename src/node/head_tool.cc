@@ -82,10 +82,14 @@ Result<wire::Frame> HeadTool::Ask(const M& message, std::int64_t timeout_us) {
   }
 }
 
-Result<std::vector<wire::NodeFacts>> HeadTool::Nodes(bool all, std::int64_t timeout_us) {
+Result<wire::ClusterView> HeadTool::View(bool all, std::int64_t timeout_us) {
   const Result<wire::Frame> frame = Ask(wire::NodesRequest{all}, timeout_us);
   if (!frame.ok()) return frame.status();
-  Result<wire::ClusterView> view = frame.value().As<wire::ClusterView>();
+  return frame.value().As<wire::ClusterView>();
+}
+
+Result<std::vector<wire::NodeFacts>> HeadTool::Nodes(bool all, std::int64_t timeout_us) {
+  Result<wire::ClusterView> view = View(all, timeout_us);
   if (!view.ok()) return view.status();
   return std::move(view->nodes);
 }
@@ -113,6 +117,15 @@ std::string NodesTable(const std::vector<wire::NodeFacts>& nodes) {
     out << "\n";
   }
   return out.str();
+}
+
+std::string ViewNotes(const wire::ClusterView& view) {
+  std::string text;
+  for (const wire::SchedulerFacts& one : view.schedulers) {
+    text += Cat("scheduler ", one.replica, "  ", one.address, "  pid ", one.pid, "\n");
+  }
+  if (!view.job_quota.empty()) text += Cat("a job may have ", ToString(view.job_quota), " at a time\n");
+  return text;
 }
 
 std::string NodesJson(const std::vector<wire::NodeFacts>& nodes) {

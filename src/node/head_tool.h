@@ -23,6 +23,8 @@ class HeadTool {
 
   // `all`: also those that left or died since the head was started.
   Result<std::vector<wire::NodeFacts>> Nodes(bool all, std::int64_t timeout_us);
+  // The same, with the schedulers, and what a job may have.
+  Result<wire::ClusterView> View(bool all, std::int64_t timeout_us);
   // Until the node has left. By its name or its number.
   Status Drain(const std::string& node, std::int64_t timeout_us);
   // Every node has been told to end, and the head ends, too.
@@ -40,6 +42,8 @@ class HeadTool {
 
 // As `manta nodes` prints them.
 [[nodiscard]] std::string NodesTable(const std::vector<wire::NodeFacts>& nodes);
+// What follows the table: schedulers beside the head, the quota of a job; often nothing.
+[[nodiscard]] std::string ViewNotes(const wire::ClusterView& view);
 [[nodiscard]] std::string NodesJson(const std::vector<wire::NodeFacts>& nodes);
 
 }  // namespace manta::node

@@ -52,9 +52,13 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   job.id = peer.job;
   job.driver = peer.process;
   job.space = hello.space;
+  job.program = hello.program;
+  job.quota = EffectiveQuota(hello.quota, MostForAJob());
+  quotas_.AddHome(peer.job, job.quota);
   if (cluster_ != nullptr) {
     job.facts.job = peer.job;
     job.facts.space = hello.space;
+    job.facts.quota = job.quota;
     job.facts.home = cluster_->self().number;
     job.facts.program = program.path;
     job.facts.program_hash = hello.program_hash;
@@ -85,6 +89,13 @@ Status Daemon::OpenLineage(const wire::Hello& hello, Id* id, bool* resumed) {
   *id = note.job;
   const NodeNumber node = cluster_ == nullptr ? 0 : cluster_->self().number;
   return lineage_.AddJob(note.job, std::move(*folder), node, hello.program_hash, hello.keep_lineage);
+}
+
+const Resources& Daemon::MostForAJob() const { return cluster_ == nullptr ? config_.job_quota : cluster_->job_quota(); }
+
+Resources Daemon::QuotaOfJob(const Id& id) const {
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? Resources() : it->second.quota;
 }
 
 bool Daemon::IsRunning(const Worker& worker) const {
@@ -191,6 +202,7 @@ void Daemon::JobGone(const Id& id) {
     job.goodbye = 0;
   } else {
     job.leaving_scheduled = true;
+    quotas_.Remove(id);
     pool_.RemoveJob(id);  // whose last lines still go to the driver
     if (programs_ != nullptr) programs_->RemoveJob(id);
     if (job.far && cluster_->Find(job.facts.home) != nullptr) {

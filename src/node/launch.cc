@@ -156,6 +156,26 @@ Result<StartedHead> StartHead(const HeadOptions& options) {
     return address.status();
   }
   out.address = address.value();
+  for (int i = 2; i <= options.schedulers; ++i) {
+    std::vector<std::string> more{"--scheduler",
+                                  "--join",
+                                  out.address,
+                                  "--secrets",
+                                  options.folder,
+                                  "--listen",
+                                  InterfaceTowards(out.address) + ":0"};
+    if (out.tls) more.emplace_back("--tls");
+    const Result<Spawned> one = Spawn(options.folder, "manta-control", Cat("scheduler-", i), more, options.attached);
+    Status failure = one.status();
+    if (one.ok()) {
+      out.schedulers.push_back(wire::LocalProcess::Of(one.value().pid));
+      failure = AwaitReady(one.value(), Cat("scheduler ", i)).status();
+    }
+    if (failure.ok()) continue;
+    for (const wire::LocalProcess& process : out.schedulers) StopProcess(process, kStopUs);
+    StopProcess(out.process, kStopUs);
+    return failure;
+  }
   return out;
 }
 
@@ -217,6 +237,7 @@ Status StopLocal(const std::string& folder) {
     if (node.Alive()) kill(node.pid, SIGTERM);
   }
   for (const wire::LocalProcess& node : cluster.nodes) StopProcess(node, kStopUs);
+  for (const wire::LocalProcess& one : cluster.schedulers) StopProcess(one, kStopUs);
   StopProcess(cluster.control, kStopUs);
   wire::LocalCluster::Remove(folder);
   return {};

@@ -20,6 +20,7 @@ struct HeadOptions {
   bool tls = false;
   std::vector<std::string> words;  // more of manta-control's: --redis …
   bool attached = false;
+  int schedulers = 1;  // with the head's own
 };
 
 struct NodeOptions {
@@ -37,6 +38,7 @@ struct StartedHead {
   wire::LocalProcess process;
   std::string address;
   bool tls = false;
+  std::vector<wire::LocalProcess> schedulers;  // beside its own
 };
 // kUnavailable, with the last lines of its log, if it ends before it is ready.
 Result<StartedHead> StartHead(const HeadOptions& options);

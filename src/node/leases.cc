@@ -15,6 +15,7 @@ using rules::LeaseQueue;
 namespace {
 constexpr std::int64_t kFirstReminderUs = 2'000;
 constexpr std::int64_t kComingUs = 5'000;
+constexpr std::int64_t kQuotaPatienceUs = 1'000'000;
 constexpr std::int64_t kLastReminderUs = 100'000;  // a long task is running: it knows
 }  // namespace
 
@@ -37,8 +38,8 @@ void Leases::Request(Peer& peer, const wire::LeaseRequest& message) {
   }
   asked_[key] = Ask{peer.job, message.queue, message.lane, {}, message.need, message.strategy, nullptr};
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, Taken(message.need, message.strategy), message.priority, false,
-                                                    message.queue, message.stalled},
+  const Status status = queue_.Add(rules::LeaseWant{key, Taken(message.need, message.strategy, peer.job),
+                                                    message.priority, false, message.queue, message.stalled},
                                    base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
@@ -92,6 +93,17 @@ void Leases::Unblock(Peer& peer, std::uint64_t call, const wire::Unblock& messag
     return;
   }
   it->second.unblocking.emplace_back(peer.process, call);
+  if (quotas_.contains(it->second.ask.job)) {
+    // Its quota may be with actors of its job on other nodes, for as long as they live: then it goes on without.
+    loop_.After(kQuotaPatienceUs, [this, alive = alive_, lease = it->first] {
+      if (!*alive) return;
+      const auto given = given_.find(lease);
+      if (given == given_.end() || given->second.unblocking.empty()) return;
+      LeaseActions late;
+      queue_.Unblock(lease, true, base::NowMicros(), &late);
+      Perform(late);
+    });
+  }
   LeaseActions actions;
   queue_.Unblock(it->first, message.late, base::NowMicros(), &actions);
   Perform(actions);
@@ -104,7 +116,7 @@ Status Leases::RequestFar(rules::LeaseWant want, const Id& job, const Strategy& 
     return Status(Code::kCorrupt, Cat("lease request ", want.key.request, " was made twice"));
   }
   asked_[want.key] = Ask{job, want.queue, 0, {}, want.need, strategy, nullptr};
-  want.need = Taken(want.need, strategy);
+  want.need = Taken(want.need, strategy, job);
   LeaseActions actions;
   const Status status = queue_.Add(want, base::NowMicros(), &actions);
   if (!status.ok()) asked_.erase(want.key);
@@ -188,13 +200,13 @@ void Leases::TellLost(const LeaseKey& key, const wire::LeaseLost& lost) {
 
 // ---- actors ----
 
-Status Leases::AddActor(const Id& actor, const Resources& need, const Strategy& strategy) {
+Status Leases::AddActor(const Id& actor, const Id& job, const Resources& need, const Strategy& strategy) {
   const LeaseKey key{kNoProcess, next_actor_request_++};
   asked_[key] = Ask{{}, 0, 0, actor, need, strategy, nullptr};
   actor_keys_[actor] = key;
   LeaseActions actions;
   const Status status =
-      queue_.Add(rules::LeaseWant{key, Taken(need, strategy), 0, true, 0, false}, base::NowMicros(), &actions);
+      queue_.Add(rules::LeaseWant{key, Taken(need, strategy, job), 0, true, 0, false}, base::NowMicros(), &actions);
   if (!status.ok()) {
     asked_.erase(key);
     actor_keys_.erase(actor);
@@ -217,15 +229,21 @@ void Leases::EndActor(std::uint64_t lease) { End(lease); }
 
 // ---- bundles ----
 
-Resources Leases::Taken(const Resources& need, const Strategy& strategy) {
-  return strategy.group.empty() ? need : InBundle(need, strategy.group, strategy.bundle);
+Resources Leases::Taken(const Resources& need, const Strategy& strategy, const Id& job) const {
+  if (!strategy.group.empty()) return InBundle(need, strategy.group, strategy.bundle);  // which is counted itself
+  const auto quota = quotas_.find(job);
+  if (quota == quotas_.end()) return need;
+  Resources taken = need;
+  taken.Add(OfQuota(need, quota->second, job));
+  return taken;
 }
 
-Result<std::uint64_t> Leases::Reserve(const Resources& need, OnReserved granted) {
+Result<std::uint64_t> Leases::Reserve(const Resources& need, OnReserved granted, const Id& job) {
   const LeaseKey key{kNoProcess, next_actor_request_++};
   asked_[key] = Ask{{}, 0, 0, {}, need, {}, std::move(granted)};
   LeaseActions actions;
-  const Status status = queue_.Add(rules::LeaseWant{key, need, 0, true, 0, false}, base::NowMicros(), &actions);
+  const Status status =
+      queue_.Add(rules::LeaseWant{key, Taken(need, {}, job), 0, true, 0, false}, base::NowMicros(), &actions);
   if (!status.ok()) asked_.erase(key);
   Perform(actions);
   if (!status.ok()) return status;
@@ -278,6 +296,44 @@ bool Leases::InBundleNow(const Id& group, std::int32_t bundle) const {
          std::any_of(given_.begin(), given_.end(), [&](const auto& entry) { return in(entry.second.ask); });
 }
 
+// ---- quotas ----
+
+void Leases::Limit(const Id& job, const Resources& quota, const Resources& here) {
+  quotas_[job] = quota;
+  queue_.SetQuota(OfQuota(quota, quota, job), OfQuota(here, quota, job));
+}
+
+void Leases::Unlimit(const Id& job, const Resources& quota) {
+  quotas_.erase(job);
+  static_cast<void>(queue_.RemoveShare(OfQuota(FreeShare(job), quota, job)));
+  queue_.DropQuota(OfQuota(quota, quota, job));
+}
+
+void Leases::AddShare(const Id& job, const Resources& more) {
+  LeaseActions actions;
+  queue_.AddShare(OfQuota(more, more, job), base::NowMicros(), &actions);
+  Perform(actions);
+}
+
+bool Leases::RemoveShare(const Id& job, const Resources& less) {
+  ++changes_;
+  return queue_.RemoveShare(OfQuota(less, less, job));
+}
+
+void Leases::Withdraw(std::uint64_t lease) {
+  given_.erase(lease);
+  queue_.Withdraw(lease);
+}
+
+Resources Leases::LacksQuota(const Id& job, bool patient) const {
+  return QuotaOf(queue_.LacksQuota(job, FreeFor(kNoProcess, 0), patient), job);
+}
+
+bool Leases::QuotaUsedUp(const Id& job, const Resources& need) const {
+  const auto it = quotas_.find(job);
+  return it != quotas_.end() && !queue_.free().Covers(OfQuota(need, it->second, job));
+}
+
 // ---- deaths ----
 
 void Leases::OwnerDied(ProcessId owner) {
@@ -305,6 +361,7 @@ void Leases::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t cu
 
 void Leases::Perform(const LeaseActions& actions) {
   dirty_ = true;
+  ++changes_;
   for (const rules::LeaseAction& action : actions) {
     if (const auto* grant = std::get_if<rules::Grant>(&action)) {
       Give(*grant);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -22,6 +23,7 @@
 #include "node/worker_pool.h"
 #include "rules/lease_queue.h"
 #include "shm/node_area.h"
+#include "types/strategy.h"
 
 namespace manta::node {
 
@@ -43,6 +45,7 @@ class Leases {
   Leases(base::Loop& loop, Peers& peers, WorkerPool& pool, shm::NodeArea& area, const std::string& node,
          const Resources& total);
   ~Leases() {
+    *alive_ = false;
     loop_.Cancel(timer_);
     loop_.Cancel(remind_timer_);
   }
@@ -80,16 +83,32 @@ class Leases {
   // What a request for this queue could have at once, idle leases of other queues included.
   [[nodiscard]] Resources FreeFor(ProcessId owner, std::uint64_t queue) const;
 
+  // ---- quotas (node/quotas.h); amounts by plain names ----
+
+  // From now on what runs for the job takes of its quota, too; `here` of it is this node's share.
+  void Limit(const Id& job, const Resources& quota, const Resources& here);
+  void Unlimit(const Id& job, const Resources& quota);
+  void AddShare(const Id& job, const Resources& more);
+  bool RemoveShare(const Id& job, const Resources& less);  // false: it is in use
+  void Withdraw(std::uint64_t lease);                      // of a reservation of a share: it is gone with it
+  [[nodiscard]] Resources FreeShare(const Id& job) const { return QuotaOf(queue_.free(), job); }
+  // What the first that waits lacks of the quota (rules::LeaseQueue::LacksQuota).
+  [[nodiscard]] Resources LacksQuota(const Id& job, bool patient) const;
+  // Has the job nothing left here of its quota for that?
+  [[nodiscard]] bool QuotaUsedUp(const Id& job, const Resources& need) const;
+  // Counts what has happened.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
+
   // For actors.
   [[nodiscard]] Status Check(const Resources& need, const std::string& who) const { return queue_.Check(need, who); }
-  Status AddActor(const Id& actor, const Resources& need, const Strategy& strategy);
+  Status AddActor(const Id& actor, const Id& job, const Resources& need, const Strategy& strategy);
   void CancelActor(const Id& actor);  // while it waits
   [[nodiscard]] bool ActorWaits(const Id& actor) const { return actor_keys_.contains(actor); }
   void EndActor(std::uint64_t lease);
 
   // For bundles of placement groups (node/groups.h), which hold resources as actors do.
   // The number of the request, which `granted` answers some time.
-  Result<std::uint64_t> Reserve(const Resources& need, OnReserved granted);
+  Result<std::uint64_t> Reserve(const Resources& need, OnReserved granted, const Id& job = {});
   void CancelReservation(std::uint64_t request);  // while it waits
   void EndReservation(std::uint64_t lease) { End(lease); }
   void AddBundle(const Resources& pool, const std::vector<std::uint32_t>& gpus) { queue_.AddPool(pool, gpus); }
@@ -147,7 +166,8 @@ class Leases {
   // Takes it out of the books. The worker, if any, is the caller's.
   void End(std::uint64_t lease);
   [[nodiscard]] bool IsIdle(std::uint64_t lease) const;
-  [[nodiscard]] static Resources Taken(const Resources& need, const Strategy& strategy);
+  // What it takes in the queue: of a bundle, or of the node and of the job's quota.
+  [[nodiscard]] Resources Taken(const Resources& need, const Strategy& strategy, const Id& job) const;
   void TellRefused(const rules::LeaseKey& key, const Failure& why);
   void TellEnded(const rules::LeaseKey& key);
   void TellLost(const rules::LeaseKey& key, const wire::LeaseLost& lost);
@@ -170,8 +190,11 @@ class Leases {
   std::set<std::uint64_t> rung_;
   base::Loop::TimerId remind_timer_ = 0;
   bool dirty_ = false;
+  std::uint64_t changes_ = 0;
+  std::unordered_map<Id, Resources> quotas_;  // of jobs that have one
   base::Loop::TimerId timer_ = 0;
   std::int64_t timer_due_us_ = rules::LeaseQueue::kNever;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace manta::node

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <memory>
 
 #include "base/clock.h"
 #include "node/daemon.h"
@@ -32,6 +34,7 @@ Status Daemon::JoinCluster() {
   if (!made.ok()) return made.status();
   cluster_ = std::move(*made);
   groups_.Join(*cluster_);
+  quotas_.Join(*cluster_);
   placer_.Join(*cluster_);
   programs_ = std::make_unique<Programs>(*loop_, cluster_->links());
   far_ = std::make_unique<FarLeases>(
@@ -68,6 +71,8 @@ Status Daemon::JoinCluster() {
   cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
     SendLines(message.job, std::move(message.lines.lines));
   });
+  cluster_->links().On<wire::FarAdopt>(
+      [this](NodeNumber from, const wire::FarAdopt& message, std::uint64_t call) { Adopt(from, call, message); });
   ConnectObjects(cluster_->links(), *this);
   cluster_->OnTransfer([this](wire::Link link) {
     if (transfers_) transfers_->Accepted(std::move(link));
@@ -109,6 +114,7 @@ void Daemon::FillWelcome(const Peer& peer, wire::Welcome* welcome) const {
   }
   welcome->job = peer.job;
   welcome->lineage = lineage_.FolderOf(peer.job);
+  welcome->quota = QuotaOfJob(peer.job);
   welcome->total = config_.total;
   welcome->store_bytes = config_.store_bytes;
   welcome->node = config_.node;
@@ -133,6 +139,7 @@ void Daemon::NodeChanged(const wire::NodeFacts& node) {
     if (job.far && job.facts.home == node.number) ended.push_back(id);
   }
   for (const Id& id : ended) EndFarJob(id);
+  if (node.number != cluster_->self().number) quotas_.NodeGone(node.number);
 }
 
 void Daemon::Fenced(bool stop, const std::string& why) {
@@ -155,7 +162,61 @@ void Daemon::LeaveWhenDrained() {
   const bool drivers =
       std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second.driver != kNoProcess; });
   if (drivers || actors_.living() > 0 || !leases_.queue().leases().empty() || !far_->Quiet()) return;
-  Shutdown();
+  if (!std::exchange(moving_, true)) return MoveObjects();
+  if (movers_ == 0) Shutdown();
+}
+
+void Daemon::MoveObjects() {
+  std::map<NodeNumber, wire::FarAdopt> orders;
+  std::uint64_t bytes = 0;
+  for (const auto& [stand_in, owner] : far_->Owners()) {
+    // To the owner's node: it is the one that knows of copies, and likely to need it.
+    const wire::NodeFacts* node = cluster_->Find(NodeOf(owner));
+    if (node == nullptr) continue;
+    wire::FarAdopt& order = orders[NodeOf(owner)];
+    for (const auto& [object, place] : keeper_.ObjectsOf(stand_in)) {
+      order.objects.push_back(object);
+      order.places.push_back(place);
+      order.owners.push_back(owner);
+      bytes += place.size;
+    }
+  }
+  std::erase_if(orders, [](const auto& entry) { return entry.second.objects.empty(); });
+  if (orders.empty()) return;
+  std::fprintf(stderr, "mantad: %s moves %s to their owners' nodes\n", config_.node.c_str(), Bytes(bytes).c_str());
+  movers_ = orders.size();
+  for (const auto& [node, order] : orders) {
+    cluster_->links().Call<wire::Done>(node, order, [this, number = node](const Result<wire::Done>& moved) {
+      --movers_;
+      if (moved.ok()) return;
+      std::fprintf(stderr, "mantad: %s: node %s did not take over all it owns: %s\n", config_.node.c_str(),
+                   cluster_->NameOf(number).c_str(), moved.status().message().c_str());
+    });
+  }
+}
+
+void Daemon::Adopt(NodeNumber from, std::uint64_t call, const wire::FarAdopt& message) {
+  const std::size_t count =
+      std::min({message.objects.size(), message.places.size(), message.owners.size(), std::size_t{1} << 24});
+  struct Progress {
+    std::size_t left = 0;
+    Status failure;
+  };
+  const auto progress = std::make_shared<Progress>();
+  progress->left = count + 1;
+  const auto done = [this, progress, from, call](const Status& status) {
+    if (!status.ok() && progress->failure.ok()) progress->failure = status;
+    if (--progress->left > 0) return;
+    if (progress->failure.ok()) return cluster_->links().Answer(from, call, wire::Done{});
+    cluster_->links().Fail(from, call, progress->failure);
+  };
+  for (std::size_t i = 0; i < count && transfers_; ++i) {
+    keeper_.Adopt(message.objects[i]);
+    transfers_->Fetch(message.objects[i], message.places[i], message.owners[i],
+                      [done](const Result<Place>& place) { done(place.status()); });
+  }
+  if (!transfers_) progress->left = 1;
+  done({});
 }
 
 // ---- owners and jobs of other nodes ----
@@ -206,7 +267,9 @@ void Daemon::AddFarJob(const wire::JobFacts& facts, base::Fd executable) {
   job.id = facts.job;
   job.facts = facts;
   job.space = facts.space;
+  job.quota = facts.quota;
   job.far = true;
+  quotas_.AddFar(facts.job, facts.home, facts.quota);
   pool_.AddJob(facts.job, ProgramOf(facts, std::move(executable)));
 }
 
@@ -217,6 +280,10 @@ void Daemon::AddDetachedJob(const Id& id, const wire::JobFacts& creators, base::
   job.facts.job = id;
   job.facts.home = cluster_->self().number;
   job.facts.file.clear();
+  job.program = creators.program;
+  job.quota = MostForAJob();
+  job.facts.quota = job.quota;
+  quotas_.AddHome(id, job.quota);
   job.space = creators.space;
   job.output_job = creators.job;
   job.output_node = creators.home;

@@ -44,6 +44,10 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kLeaseRequest:
       return On<wire::LeaseRequest>(peer, frame, [&](const auto& message) {
         if (!JobIsEnding(peer.job)) {
+          const Resources quota = message.strategy.group.empty() ? QuotaOfJob(peer.job) : Resources();
+          if (const Status fits = Quotas::Check(message.need, quota, "a task"); !fits.ok()) {
+            return peer.connection->Send(wire::LeaseRefused{message.request, ToFailure(fits)});
+          }
           if (far_ != nullptr) return far_->Request(peer, message);
           return message.strategy.empty() ? leases_.Request(peer, message) : placer_.RequestAlone(peer, message);
         }
@@ -76,6 +80,11 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kCreateActor:
       return On<wire::CreateActor>(peer, frame, [&](const auto& message) {
         if (!JobIsEnding(peer.job)) {
+          const Resources quota = message.options.strategy.group.empty() ? QuotaOfJob(peer.job) : Resources();
+          const std::string who = Cat("actor ", message.options.class_name);
+          if (const Status fits = Quotas::Check(message.options.need, quota, who); !fits.ok()) {
+            return peer.connection->Fail(call, fits);
+          }
           return far_actors_ != nullptr ? far_actors_->Create(peer, call, message)
                                         : actors_.Create(peer, call, message);
         }
@@ -252,7 +261,12 @@ void Daemon::CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup
   if (job == jobs_.end() || job->second.ending) {
     return peer.connection->Fail(call, Status(Code::kUnavailable, "the job has ended"));
   }
-  groups_.Create(peer, call, message, job->second.facts.home);
+  Resources sum;
+  for (const Resources& bundle : message.facts.bundles) sum.Add(bundle);
+  if (const Status fits = Quotas::Check(sum, job->second.quota, "a placement group"); !fits.ok()) {
+    return peer.connection->Fail(call, fits);
+  }
+  groups_.Create(peer, call, message, job->second.facts.home, job->second.quota);
 }
 
 void Daemon::ListNodes(Peer& peer, std::uint64_t call) {
@@ -349,6 +363,9 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
   if (far_) {
     reply.lease_requests = far_->counts().requests;
     reply.lease_questions = far_->counts().questions;
+  }
+  for (const auto& [id, job] : jobs_) {
+    if (!job.far) reply.jobs.push_back({id, job.program, job.quota, quotas_.InUse(id)});
   }
   peer.connection->Send(reply, call);
 }

@@ -187,6 +187,16 @@ std::string StatusTable(const std::vector<NodeStatus>& nodes) {
         << " busy), " << reply.actors << " actors\n";
     out << "  tasks       " << reply.tasks_queued << " queued, " << reply.tasks_running << " running, "
         << reply.tasks_finished << " finished\n";
+    for (const wire::StatusReply::Job& job : reply.jobs) {
+      if (job.quota.empty()) continue;
+      out << "  job         " << ToString(job.job) << " (" << job.program << ")  quota";
+      const char* comma = " ";
+      for (const auto& [name, quota] : job.quota.amounts()) {
+        out << comma << name << " " << Amount(job.in_use.Get(name)) << " of " << Amount(quota) << " in use";
+        comma = ", ";
+      }
+      out << "\n";
+    }
     out << "  store       " << Bytes(reply.store_used) << " of " << Bytes(reply.store_bytes) << " in "
         << reply.store_objects << " objects, " << Bytes(reply.store_spilled) << " spilled\n";
   }
@@ -210,7 +220,13 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
         << ", \"store_objects\": " << reply.store_objects << ", \"store_spilled\": " << reply.store_spilled
         << ", \"bytes_sent\": " << reply.bytes_sent << ", \"bytes_fetched\": " << reply.bytes_fetched
         << ", \"lease_requests\": " << reply.lease_requests << ", \"lease_questions\": " << reply.lease_questions
-        << "}";
+        << ", \"jobs\": [";
+    for (std::size_t j = 0; j < reply.jobs.size(); ++j) {
+      const wire::StatusReply::Job& job = reply.jobs[j];
+      out << (j == 0 ? "" : ", ") << "{\"job\": " << Quoted(ToHex(job.job)) << ", \"program\": " << Quoted(job.program)
+          << ", \"quota\": " << JsonResources(job.quota) << ", \"quota_in_use\": " << JsonResources(job.in_use) << "}";
+    }
+    out << "]}";
   }
   out << "\n]\n";
   return out.str();

@@ -14,6 +14,7 @@
 #include "far/far_link.h"
 #include "manta/options.h"
 #include "owner/entry.h"
+#include "rules/cluster.h"
 #include "shm/lane.h"
 #include "shm/queue.h"
 #include "types/failure.h"
@@ -47,7 +48,7 @@ struct FarLane {
   std::uint64_t serial = 0;          // lanes are used again; what comes late for an earlier use is dropped
   shm::QueueWorker claims;           // on behalf of the worker
   std::uint32_t sent = 0;            // calls without an answer
-  double call_us = 0;                // how long the worker takes for one; averaged
+  rules::Average call_us;            // how long the worker runs one, as it says itself
   std::int64_t heard_us = 0;         // when it last answered, or was first asked
   bool took_back = false;            // since then we have asked for what it has not begun
   bool bye = false;                  // wants no more calls
@@ -97,6 +98,7 @@ struct ClassQueue {
   // much.
   std::vector<NodeNumber> input_nodes;
   std::vector<std::uint64_t> input_bytes;
+  std::uint64_t need_hash = 0;  // 0: not made yet
 
   // Displaced: a worker has it and its slot was used again.
   struct Away {

@@ -12,8 +12,10 @@ namespace manta::owner {
 namespace {
 
 // Calls under way to one worker: as much as it does in this time, so that it never waits for us, and no more, so that
-// little has to come back when others are idle.
+// little has to come back when others are idle. By its own account (ReplyHeader::run): measured here it would hold the
+// way there and back, too, and on a busy machine the window would close, which makes the way count even more.
 constexpr double kAheadUs = 2000;
+constexpr double kCallUs = 1;  // beside the call itself: to take it from the queue, and to answer
 constexpr std::uint32_t kFewest = 2;
 constexpr std::uint32_t kFirst = 16;  // while nothing is known
 constexpr std::uint32_t kMost = 4096;
@@ -148,11 +150,13 @@ void Owner::Feed(Lane& lane) {
   if (far.link->outgoing() > kMostBytes || far.took_back) return;  // busy with something long: others shall have them
   const bool one = lane.queue->strategy.spread;
   if (one && far.spent) return;
+  // An actor may run several at a time.
+  const double side_by_side = lane.queue->actor == nullptr ? 1 : lane.queue->actor->options.concurrency;
+  const double ahead = side_by_side * kAheadUs / (far.call_us.Or(0) + kCallUs);
   const std::uint32_t window =
-      one ? 1
-      : far.call_us == 0
-          ? kFirst
-          : static_cast<std::uint32_t>(std::clamp(kAheadUs / far.call_us, double{kFewest}, double{kMost}));
+      one                    ? 1
+      : !far.call_us.known() ? kFirst
+                             : static_cast<std::uint32_t>(std::clamp(ahead, kFewest * side_by_side, double{kMost}));
   if (far.sent >= window) return;
   // By halves: while it has plenty to do, many calls in one message cost less than many messages.
   if (far.sent > window / 2) return;
@@ -236,6 +240,7 @@ void Owner::OnFarReplies(Lane& lane, std::string_view records) {
       const std::uint64_t token = shm::TaskToken(header.entry, header.generation);
       std::uint64_t running = token;
       lane.reader.memory().running.compare_exchange_strong(running, 0);
+      if (header.run != 0) far.call_us.Add(static_cast<double>(shm::UnpackRun(header.run)) / 1000);
       Entry* entry = table_.Find(header.entry, header.generation);
       if (entry != nullptr && entry->origin == Origin::kTask && entry->stage == Stage::kRing) {
         far.claims.Done({entry->spec, entry->position});
@@ -245,10 +250,6 @@ void Owner::OnFarReplies(Lane& lane, std::string_view records) {
     at += header.bytes;
   }
   const std::int64_t now = base::NowMicros();
-  if (ended > 0) {
-    const double sample = static_cast<double>(std::max<std::int64_t>(now - far.heard_us, 1)) / ended;
-    far.call_us = far.call_us == 0 ? sample : far.call_us + 0.2 * (sample - far.call_us);
-  }
   far.heard_us = now;
   far.took_back = false;
   far.sent -= std::min(far.sent, ended);

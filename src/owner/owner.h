@@ -260,6 +260,10 @@ class Owner {
   void Refill(ClassQueue& queue);
   void AskForWorkers(ClassQueue& queue);
   [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
+  // Which code a spec runs: the unit whose run time is averaged.
+  [[nodiscard]] std::uint64_t FunctionOf(std::uint64_t spec) const;
+  // A worker says how long one of these ran.
+  void Ran(Lane& lane, const Entry* entry, std::uint16_t run);
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
@@ -383,9 +387,10 @@ class Owner {
 
   std::map<std::tuple<Resources, std::int32_t, Strategy>, std::unique_ptr<ClassQueue>> queues_;
   std::map<std::pair<ClassQueue*, NodeNumber>, std::unique_ptr<ClassQueue>> located_;
-  std::vector<ClassQueue*> all_queues_;       // of tasks and of actors
-  ClassQueue* plain_ = nullptr;               // tasks with default options
-  std::vector<std::unique_ptr<Lane>> lanes_;  // by index; [0] unused
+  std::unordered_map<std::uint64_t, rules::Average> run_us_;  // of functions, by FunctionOf
+  std::vector<ClassQueue*> all_queues_;                       // of tasks and of actors
+  ClassQueue* plain_ = nullptr;                               // tasks with default options
+  std::vector<std::unique_ptr<Lane>> lanes_;                  // by index; [0] unused
   std::vector<Lane*> free_lanes_;
   std::vector<Lane*> active_lanes_;
   std::unordered_map<std::uint64_t, Lane*> lanes_by_request_;

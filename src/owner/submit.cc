@@ -532,6 +532,19 @@ void Owner::AskToSpread(ClassQueue& queue, std::uint64_t waiting) {
   }
 }
 
+std::uint64_t Owner::FunctionOf(std::uint64_t spec) const {
+  shm::SpecHeader header;
+  std::memcpy(&header, setup_.arena->at(spec), sizeof header);
+  return Mix(header.trampoline ^ (header.target * 0x9e3779b97f4a7c15ULL) ^ header.module);
+}
+
+void Owner::Ran(Lane& lane, const Entry* entry, std::uint16_t run) {
+  if (lane.queue == nullptr || lane.queue->actor != nullptr || entry->spec == 0) return;
+  constexpr std::size_t kMostFunctions = 4096;  // code that is made at run time has no end
+  if (run_us_.size() >= kMostFunctions) run_us_.clear();
+  run_us_[FunctionOf(entry->spec)].Add(static_cast<double>(shm::UnpackRun(run)) / 1000);
+}
+
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   Lane* lane = TakeLane();
   if (lane == nullptr) return;  // thousands of workers already
@@ -550,6 +563,20 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
   message.queue = queue.offset;
   message.lane = lane->offset;
   message.stalled = stalled;
+  message.waiting = queue.waiting();
+  if (queue.need_hash == 0) queue.need_hash = Mix(std::hash<std::string>()(ToString(queue.need))) | 1;
+  const std::uint64_t head = queue.ring.head();
+  std::uint64_t first = 0;
+  if (head < queue.ring.tail()) {
+    first = queue.ring.memory().slots[head % shm::kQueueSlots].spec.load(std::memory_order_relaxed);
+  } else if (!queue.backlog.empty() && queue.backlog.front().entry->generation == queue.backlog.front().generation) {
+    first = queue.backlog.front().entry->spec;
+  }
+  if (first != 0) {
+    const std::uint64_t function = FunctionOf(first);
+    message.function = function ^ queue.need_hash;
+    if (const auto known = run_us_.find(function); known != run_us_.end()) message.mean_run_us = known->second.Or(0);
+  }
   message.input_nodes = queue.input_nodes;
   message.input_bytes = queue.input_bytes;
   queue.asked_stalled = stalled;

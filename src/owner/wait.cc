@@ -59,6 +59,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   Entry* first = table_.Find(header.entry, header.generation);
   const bool known = first != nullptr && first->origin == Origin::kTask && first->session == session_;
   Entry* entry = known ? Return(first, header.index) : nullptr;
+  if (header.run != 0 && known) Ran(lane, first, header.run);
   if (contained && (entry == nullptr || entry->done() || (first->flags & Entry::kTimedOut) != 0)) {
     // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
     ForContained(bytes, [this](const shm::Contained& inner) { QueueDrop(inner.id, 1); });

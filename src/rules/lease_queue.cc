@@ -1,6 +1,7 @@
 #include "rules/lease_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -21,7 +22,17 @@ bool Is(const std::string& name, const std::string& base) {
 Resources Only(const Resources& resources, bool gpus) {
   Resources out;
   for (const auto& [name, amount] : resources.amounts()) {
-    if (Is(name, kGpu) == gpus) out.Set(name, amount);
+    const bool gpu = Is(name, kGpu) || name.starts_with(kGpu + kQuotaMark);
+    if (gpu == gpus) out.Set(name, amount);
+  }
+  return out;
+}
+
+// What is the node's own, or a job's.
+Resources Quota(const Resources& resources, bool quota) {
+  Resources out;
+  for (const auto& [name, amount] : resources.amounts()) {
+    if (IsQuota(name) == quota) out.Set(name, amount);
   }
   return out;
 }
@@ -76,6 +87,12 @@ void LeaseQueue::Pool::TakeFitting(const Resources& need) { Take(need, *PickGpus
 
 void LeaseQueue::Pool::HoldBack(const Resources& need) {
   const std::vector<std::string> lacks = Lacks(need);
+  if (std::any_of(lacks.begin(), lacks.end(), IsQuota)) {  // its own job's business
+    for (const auto& [name, amount] : need.amounts()) {
+      if (IsQuota(name)) amounts.Set(name, 0);
+    }
+    return;
+  }
   const bool lacks_more_than_cpus =
       std::any_of(lacks.begin(), lacks.end(), [](const std::string& name) { return !Is(name, kCpu); });
   Resources keep;
@@ -150,11 +167,92 @@ Status LeaseQueue::Check(const Resources& need, const std::string& who) const {
     return {Code::kInvalid, Cat(who, " asks for ", ToString(need),
                                 "; more than one GPU must be a whole number, a fraction is a share of one device")};
   }
-  if (!all_.Covers(need)) {
+  if (!all_.Covers(Quota(need, false))) {
     return {Code::kInfeasible, Cat(who, " asks for ", ToString(need), ", node ", node_, " has ", ToString(total_),
                                    " in all; ask for less or start Manta with more (Config::cpus, Config::resources)")};
   }
   return {};
+}
+
+// ---- quotas of jobs ----
+
+void LeaseQueue::SetQuota(const Resources& total, const Resources& here) {
+  elsewhere_.Add(total);
+  elsewhere_.Subtract(here);
+  AddPool(here, {});
+}
+
+void LeaseQueue::AddShare(const Resources& more, std::int64_t now_us, LeaseActions* actions) {
+  elsewhere_.Subtract(more);
+  AddPool(more, {});
+  Settle(now_us, actions);
+}
+
+bool LeaseQueue::RemoveShare(const Resources& less) {
+  if (!RemovePool(less, {})) return false;
+  elsewhere_.Add(less);
+  return true;
+}
+
+void LeaseQueue::Withdraw(std::uint64_t number) {
+  const auto it = leases_.find(number);
+  if (it == leases_.end()) return;
+  const Resources held = it->second.held;
+  Detach(it->second);
+  granted_.erase(it->second.want.key);
+  leases_.erase(it);
+  RemoveShare(held);
+}
+
+void LeaseQueue::DropQuota(const Resources& total) {
+  for (const auto& [name, amount] : total.amounts()) elsewhere_.Set(name, 0);
+}
+
+Resources LeaseQueue::LacksQuota(const Id& job, const Resources& free, bool patient) const {
+  const std::string mark = kQuotaMark + ToHex(job);
+  const auto lacks = [&](const Resources& need) {
+    Resources missing;
+    for (const auto& [name, amount] : need.amounts()) {
+      if (name.ends_with(mark)) missing.Set(name, std::max<std::int64_t>(amount - free_.amounts.Get(name), 0));
+    }
+    if (missing.empty()) return missing;
+    const Resources own = Quota(need, false);
+    if (own.empty() || !(patient || free.Covers(own))) return Resources();
+    return missing;
+  };
+  for (const std::uint64_t number : resuming_) {
+    const Resources missing = lacks(Only(leases_.at(number).want.need, /*gpus=*/false));
+    if (!missing.empty()) return missing;
+  }
+  for (const Line* line : InOrder()) {
+    const Resources missing = lacks(line->want.need);
+    if (!missing.empty()) return missing;
+  }
+  return {};
+}
+
+bool LeaseQueue::WaitsForQuota(const Id& job) const {
+  const std::string mark = kQuotaMark + ToHex(job);
+  const auto names = [&](const Resources& need) {
+    bool quota = false;
+    bool more = false;
+    for (const auto& [name, amount] : need.amounts()) {
+      quota |= name.ends_with(mark);
+      more |= !IsQuota(name);
+    }
+    return quota && more;
+  };
+  return std::any_of(resuming_.begin(), resuming_.end(),
+                     [&](std::uint64_t number) { return names(leases_.at(number).want.need); }) ||
+         std::any_of(lines_.begin(), lines_.end(), [&](const auto& entry) { return names(entry.second.want.need); });
+}
+
+bool LeaseQueue::FitsLoose(const Resources& need) const {
+  if (elsewhere_.empty()) return loose_.Fits(need);
+  for (const auto& [name, amount] : need.amounts()) {
+    if (IsQuota(name) && amount > loose_.amounts.Get(name) + elsewhere_.Get(name)) return false;
+  }
+  return loose_.Fits(Quota(need, false));
 }
 
 Status LeaseQueue::Add(const LeaseWant& want, std::int64_t now_us, LeaseActions* actions) {
@@ -323,7 +421,7 @@ void LeaseQueue::Settle(std::int64_t now_us, LeaseActions* actions) {
         again = true;
         break;
       }
-      if (loose_.Fits(want.need)) available.HoldBack(want.need);
+      if (FitsLoose(want.need)) available.HoldBack(want.need);
       if (available.amounts.empty()) break;
     }
   }
@@ -336,7 +434,7 @@ bool LeaseQueue::ResumeWoken(Pool* available, LeaseActions* actions) {
     Lease& lease = leases_.at(number);
     Resources back = Only(lease.want.need, /*gpus=*/false);
     if (!available->Fits(back)) {
-      if (!lease.late && loose_.Fits(back)) {
+      if (!lease.late && FitsLoose(back)) {
         available->HoldBack(back);
         still.push_back(number);
         continue;
@@ -400,13 +498,14 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
       }
     }
     if (!coming.Fits(needy.need)) {
-      if (!loose_.Fits(needy.need)) return false;
+      if (!FitsLoose(needy.need)) return false;
       const std::vector<std::string> lacks = coming.Lacks(needy.need);
       const bool behind =
           std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
       if (behind || !Cover(needy, now_us, idle, false, &coming, &plan)) {
         coming.HoldBack(needy.need);
-        contested.insert(lacks.begin(), lacks.end());
+        std::copy_if(lacks.begin(), lacks.end(), std::inserter(contested, contested.end()),
+                     [&](const std::string& name) { return all_.Get(name) != 0; });
         return false;
       }
     }

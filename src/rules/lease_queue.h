@@ -115,6 +115,24 @@ class LeaseQueue {
   // False, and nothing happens, while somebody holds some of it. Nobody may wait for it.
   bool RemovePool(const Resources& pool, const std::vector<std::uint32_t>& gpus);
 
+  // ---- quotas of jobs (rules/job_quota.h) ----
+
+  // Names as OfQuota makes them. A request that names some which is not here waits for it, and holds back nothing but
+  // that: its job's other requests only. `total` over all nodes; `here` of it may be had on this one.
+  void SetQuota(const Resources& total, const Resources& here);
+  void AddShare(const Resources& more, std::int64_t now_us, LeaseActions* actions);
+  // False, and nothing happens, while somebody holds some of it.
+  bool RemoveShare(const Resources& less);
+  // The lease ends, and what it held (names of a quota only) is not here any more.
+  void Withdraw(std::uint64_t lease);
+  // Nothing of the quota is here, and nobody asks for it any more.
+  void DropQuota(const Resources& total);
+  // What the first that waits lacks of the job's quota, and of nothing else when it could have `free`; with `patient`,
+  // whatever else it lacks. Those who want nothing but some of the quota do not count.
+  [[nodiscard]] Resources LacksQuota(const Id& job, const Resources& free, bool patient) const;
+  // Does anybody who waits name it, beside something else?
+  [[nodiscard]] bool WaitsForQuota(const Id& job) const;
+
   // ---- events; each appends what is to be done now ----
 
   // As Check; also kInvalid if the key is waiting or granted already.
@@ -200,6 +218,8 @@ class LeaseQueue {
   [[nodiscard]] Served ServedBy(const LeaseWant& want) const;  // zeros for an actor
   // The same for one who waits: zero, too, if its leases are stuck.
   [[nodiscard]] std::int64_t HelpedBy(const LeaseWant& want) const { return want.stalled ? 0 : ServedBy(want).running; }
+  // Could it be had if all tasks ended? Of a quota, what other nodes have counts, too.
+  [[nodiscard]] bool FitsLoose(const Resources& need) const;
   // Changes of a lease go between Detach and Attach, which keep free_, loose_ and served_ in step with it.
   void Detach(const Lease& lease);
   void Attach(const Lease& lease);
@@ -235,7 +255,8 @@ class LeaseQueue {
 
   const std::string node_;
   Resources total_;
-  Resources all_;  // and pools
+  Resources all_;        // and pools
+  Resources elsewhere_;  // of quotas: what is not here
   Pool free_;
   Pool loose_;  // total less what actors and blocked leases hold
   std::uint64_t last_lease_ = 0;

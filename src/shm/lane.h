@@ -27,10 +27,21 @@ struct ReplyHeader {
   std::uint32_t index = 0;  // which return value
   ReplyKind kind = ReplyKind::kValue;
   std::uint8_t flags = 0;
-  std::uint16_t unused = 0;
+  std::uint16_t run = 0;   // how long the call ran, packed (PackRun); 0: not measured. With kLast
   std::uint32_t size = 0;  // of the payload
 };
 static_assert(sizeof(ReplyHeader) == 24);
+
+// A time in 16 bits, to 1 in 1024: 11 bits, and how far they are shifted. Up to an hour; never 0.
+[[nodiscard]] constexpr std::uint16_t PackRun(std::int64_t ns) {
+  std::uint64_t rest = ns < 1 ? 1 : static_cast<std::uint64_t>(ns);
+  std::uint16_t shift = 0;
+  for (; rest > 2047; rest >>= 1) ++shift;
+  return shift > 31 ? 0xffff : static_cast<std::uint16_t>(shift << 11 | rest);
+}
+[[nodiscard]] constexpr std::int64_t UnpackRun(std::uint16_t run) {
+  return static_cast<std::int64_t>(run & 2047) << (run >> 11);
+}
 
 struct Contained {
   Id id;

@@ -119,6 +119,12 @@ class Keeper {
   // which takes a scan. A Place out of date: the object has been spilled, or is gone already.
   void FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places, std::int64_t now_us);
 
+  // What is stored for this owner, in memory or on disk. Scans every table.
+  [[nodiscard]] std::vector<std::pair<Id, Place>> ObjectsOf(ProcessId owner) const;
+  // The copy of this object (which may still have to come) is to stay: the one it was made from goes. Until it is
+  // freed.
+  void Adopt(const Id& object) { adopted_.insert(object); }
+
   // Deadlines, deferred frees, memory to give back. Call it at the time NextTick says, or more often.
   void Tick(std::int64_t now_us);
   // When to call Tick next, at the latest; -1: no need.
@@ -216,6 +222,7 @@ class Keeper {
   std::map<ProcessId, PinBoard> boards_;
   std::deque<Waiter> waiting_;
   std::unordered_map<Id, Stored> stored_;
+  std::unordered_set<Id> adopted_;
   std::vector<Dying> deferred_;  // pinned
   std::deque<Retired> retired_;
   std::int64_t now_us_ = 0;     // of the last call

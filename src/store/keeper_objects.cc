@@ -58,6 +58,7 @@ void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place
   std::unordered_set<Id> search;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const Place place = i < places.size() ? places[i] : Place{};
+    adopted_.erase(objects[i]);
     const bool found = MarkDying(objects[i], place, &dying);
     const auto stored = stored_.find(objects[i]);
     if (stored != stored_.end()) {
@@ -80,6 +81,23 @@ void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place
   ServeWaiting(now_us);
 }
 
+std::vector<std::pair<Id, Place>> Keeper::ObjectsOf(ProcessId owner) const {
+  std::vector<std::pair<Id, Place>> out;
+  for (const auto& [id, segment] : segments_) {
+    segment->ForEach([&, number = id](const RowCopy& row) {
+      if (row.state == RowState::kSealed && row.owner == LocalOf(owner)) {
+        out.emplace_back(row.object, row.place(number, config_.number));
+      }
+    });
+  }
+  for (const auto& [id, stored] : stored_) {
+    if (!stored.place.nowhere() || LocalOf(stored.owner) != LocalOf(owner)) continue;
+    // Whoever asks for it there is told that it is elsewhere, and has it brought back.
+    out.emplace_back(id, Place{~0U, 0, 0, config_.number, stored.piece.length});
+  }
+  return out;
+}
+
 // Frees the copies in the segment whose newest copy is the oldest of all. False: there is none that nobody reads.
 bool Keeper::EvictCopies(std::int64_t now_us) {
   const std::unordered_set<Pin> pins = Pins();
@@ -91,6 +109,7 @@ bool Keeper::EvictCopies(std::int64_t now_us) {
     bool any = false;
     segment->ForEach([&](const RowCopy& row) {
       if (row.owner != kCopies || row.state != RowState::kSealed || pins.contains(PinOf(id, row.row))) return;
+      if (adopted_.contains(row.object)) return;
       newest = std::max(newest, row.sealed_us);
       any = true;
     });
@@ -102,7 +121,7 @@ bool Keeper::EvictCopies(std::int64_t now_us) {
   std::vector<Dying> dying;
   std::vector<Id> evicted;
   chosen->ForEach([&](const RowCopy& row) {
-    if (row.owner != kCopies || pins.contains(PinOf(chosen->id, row.row))) return;
+    if (row.owner != kCopies || pins.contains(PinOf(chosen->id, row.row)) || adopted_.contains(row.object)) return;
     if (MarkDying(row.object, row.place(chosen->id, config_.number), &dying)) evicted.push_back(row.object);
   });
   Release(dying, now_us);

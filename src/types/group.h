@@ -26,6 +26,7 @@ struct GroupFacts {
   std::uint64_t changes = 0;      // counts them
   std::vector<NodeNumber> nodes;  // by bundle, where it is; 0: nowhere now
   std::uint64_t attempt = 0;      // the last one by which a bundle came there
+  Resources quota = {};           // of the job (wire::Welcome::quota)
   std::string why;                // kWaiting: why it cannot be had; kRemoved: why it was removed
 };
 

@@ -148,11 +148,32 @@ bool IsBundled(const std::string& resource) { return resource.find(kBundleMark) 
 Resources Plain(const Resources& resources) {
   Resources out;
   for (const auto& [name, amount] : resources.amounts()) {
-    if (!IsBundled(name)) out.Set(name, amount);
+    if (!IsBundled(name) && !IsQuota(name)) out.Set(name, amount);
   }
   return out;
 }
 
 std::string BaseName(const std::string& resource) { return resource.substr(0, resource.find(kBundleMark)); }
+
+// ---- quotas of jobs ----
+
+Resources OfQuota(const Resources& need, const Resources& quota, const Id& job) {
+  Resources out;
+  for (const auto& [name, amount] : quota.amounts()) {
+    if (const std::int64_t taken = need.Get(name); taken != 0) out.Set(name + kQuotaMark + ToHex(job), taken);
+  }
+  return out;
+}
+
+bool IsQuota(const std::string& resource) { return resource.find(kQuotaMark) != std::string::npos; }
+
+Resources QuotaOf(const Resources& resources, const Id& job) {
+  Resources out;
+  const std::string mark = kQuotaMark + ToHex(job);
+  for (const auto& [name, amount] : resources.amounts()) {
+    if (name.ends_with(mark)) out.Set(name.substr(0, name.size() - mark.size()), amount);
+  }
+  return out;
+}
 
 }  // namespace manta

@@ -56,8 +56,21 @@ inline constexpr char kBundleMark = '\x1f';  // in such names; users cannot have
 // What setting the bundle aside adds to its node.
 [[nodiscard]] Resources BundlePool(const Resources& has, const Id& group, std::int32_t bundle);
 [[nodiscard]] bool IsBundled(const std::string& resource);
-[[nodiscard]] Resources Plain(const Resources& resources);  // without those of bundles
+[[nodiscard]] Resources Plain(const Resources& resources);  // without those of bundles and quotas
 // The base name: "CPU" of any bundle is CPU.
 [[nodiscard]] std::string BaseName(const std::string& resource);
+
+// ---- quotas of jobs ----
+//
+// What a job may have at a time is one more resource of the nodes, under names of its own ("CPU" of that job), which
+// its tasks, actors and bundles need beside what they need of the node (rules/job_quota.h).
+
+inline constexpr char kQuotaMark = '\x1e';  // in such names
+
+// Of each resource that `quota` limits, what `need` takes of it. Empty: nothing is limited.
+[[nodiscard]] Resources OfQuota(const Resources& need, const Resources& quota, const Id& job);
+[[nodiscard]] bool IsQuota(const std::string& resource);
+// The job's part of these, by plain names.
+[[nodiscard]] Resources QuotaOf(const Resources& resources, const Id& job);
 
 }  // namespace manta

@@ -23,18 +23,19 @@ using AllMessages =
                StatusRequest, StatusReply, MemoryRequest, MemoryReply, ControlHello, ControlWelcome, ControlGet,
                ControlValue, ControlWrite, ControlWritten, ControlScan, ControlEntries, ControlWatch, ControlChanges,
                ControlUnwatch, ControlWatchEnded, NodeHello, NodeWelcome, HeartbeatSeen, Probe, ClusterView, Withdraw,
-               Fenced, Drain, Farewell, NodesRequest, StopCluster, NewToken, ClaimName, FindName, NamedActor,
-               ReleaseName, GroupsView, ReserveBundle, CommitBundle, ReleaseBundle, BundleAnswer, JobGone, FarHello,
-               FarLease, FarLeaseCancel, FarLeaseGranted, FarLeaseRefused, FarLeaseEnded, FarLeaseLost, FarLeaseBroken,
-               FarOwnerGone, FarKillWorker, FarJobBegun, FarJobEnded, FarJobGone, FarLogLines, DescribeJob,
-               JobDescribed, FetchProgram, ProgramPart, FarHold, FarDrop, FarSync, FarSynced, FarWait, FarObjectReady,
-               FarObjectLost, FarKeep, FarFree, FarWant, FarForgo, FarFetchFrom, FarStopFetch, FarCopyLost, FarFetched,
-               FarFetchFailed, FarCopyDropped, FarCreateActor, FarActorMade, FarGetActor, FarKillActor, FarWatchActor,
-               FarActorState, FarStartActor, FarStopActor, FarActorRefused, FarActorStarting, FarActorReady,
-               FarActorFailed, FarActorDied, FarAttachActor, FarActorAttached, FetchPart, Part, OwnerHello,
-               OwnerWelcome, FarCancel, FarReturned, FarStarted, FarTakeBack, FarBye, JoinRequest, JoinReply>;
+               Fenced, Drain, Farewell, NodesRequest, StopCluster, NewToken, SchedulerHello, SchedulerWelcome,
+               ClaimName, FindName, NamedActor, ReleaseName, GroupsView, ReserveBundle, CommitBundle, ReleaseBundle,
+               BundleAnswer, JobGone, FarHello, FarLease, FarLeaseCancel, FarLeaseGranted, FarLeaseRefused,
+               FarLeaseEnded, FarLeaseLost, FarLeaseBroken, FarOwnerGone, FarKillWorker, FarJobBegun, FarJobEnded,
+               FarJobGone, FarLogLines, DescribeJob, JobDescribed, FetchProgram, ProgramPart, QuotaState, QuotaShare,
+               FarHold, FarDrop, FarSync, FarSynced, FarWait, FarObjectReady, FarObjectLost, FarKeep, FarAdopt, FarFree,
+               FarWant, FarForgo, FarFetchFrom, FarStopFetch, FarCopyLost, FarFetched, FarFetchFailed, FarCopyDropped,
+               FarCreateActor, FarActorMade, FarGetActor, FarKillActor, FarWatchActor, FarActorState, FarStartActor,
+               FarStopActor, FarActorRefused, FarActorStarting, FarActorReady, FarActorFailed, FarActorDied,
+               FarAttachActor, FarActorAttached, FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned,
+               FarStarted, FarTakeBack, FarBye, JoinRequest, JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
-inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kFarCalls, kFarReplies};
+inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kNodeBeat, kFarCalls, kFarReplies};
 
 }  // namespace manta::wire

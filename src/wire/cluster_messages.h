@@ -8,7 +8,8 @@
 //
 // Every connection begins with the handshake of wire/handshake.h; what follows depends on its role:
 //   kNode to the head: NodeHello, then heartbeats and questions. kNode to another node: FarHello, then leases and
-//   objects. kOwner to a worker: OwnerHello, then calls and replies. kTool to the head: NodesRequest, Drain,
+//   objects. kNode to a scheduler: FarHello, then questions. A scheduler to the head (as kNode): SchedulerHello.
+//   kOwner to a worker: OwnerHello, then calls and replies. kTool to the head: NodesRequest, Drain,
 //   StopCluster.
 //
 // Between two nodes both ends may ask: there the number of an answer's call has kAnswerBit set.
@@ -93,6 +94,7 @@ enum class ClusterKind : std::uint16_t {
   kFarFetchFailed,
   kFarCopyDropped,
   kFarObjectLost,
+  kFarAdopt,
   // store to store
   kFetchPart = 380,
   kPart,
@@ -122,6 +124,13 @@ enum class ClusterKind : std::uint16_t {
   kFarActorDied,
   kFarAttachActor,
   kFarActorAttached,
+  // node and node: quotas of jobs
+  kQuotaState = 440,
+  kQuotaShare,
+  // schedulers beside the head
+  kSchedulerHello = 450,
+  kSchedulerWelcome,
+  kNodeBeat,
 };
 
 // ---- node and head ----
@@ -157,6 +166,7 @@ struct NodeWelcome {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kNodeWelcome);
   NodeNumber number = 0;
   std::uint64_t incarnation = 0;
+  Resources job_quota = {};  // the most that a job may have at a time, all over the cluster; of what is not named, all
 };
 // N -> C, every 100 ms and at once after a big change. Its body is a rules::Heartbeat.
 inline constexpr Kind kHeartbeat = static_cast<Kind>(ClusterKind::kHeartbeat);
@@ -170,18 +180,27 @@ struct Probe {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kProbe);
   std::uint8_t unused = 0;
 };
-// C -> N: what has changed; with `whole`, all nodes that live. Also the answer to NodesRequest.
+// A scheduler beside the head's own.
+struct SchedulerFacts {
+  std::uint32_t replica = 0;  // never used twice while the head runs
+  std::string address;
+  std::uint32_t pid = 0;
+};
+// C -> N, and to schedulers: what has changed; with `whole`, all nodes that live. Also the answer to NodesRequest.
 struct ClusterView {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kClusterView);
   bool whole = false;
   std::vector<NodeFacts> nodes;
+  std::vector<SchedulerFacts> schedulers = {};  // always all
+  Resources job_quota = {};                     // as in NodeWelcome
 };
-// N -> C, a call whose body is a rules::PlaceRequest; answered by kPlaced, or by Failed (kInfeasible: no node that
-// lives can hold it).
+// N -> C or a scheduler, a call whose body is a rules::PlaceRequest; answered by kPlaced, or by Failed (kInfeasible: no
+// node that lives can hold it).
 inline constexpr Kind kPlace = static_cast<Kind>(ClusterKind::kPlace);
-// C -> N. The body is a std::vector<rules::Placement>.
+// C or a scheduler -> N. The body is a std::vector<rules::Placement>.
 inline constexpr Kind kPlaced = static_cast<Kind>(ClusterKind::kPlaced);
-// N -> C: what was placed under this ticket did not stay there: it bounced, was cancelled, or its owner is gone.
+// N -> C or a scheduler: what was placed under this ticket did not stay there: it bounced, was cancelled, or its owner
+// is gone.
 struct Withdraw {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kWithdraw);
   std::uint64_t ticket = 0;
@@ -220,6 +239,24 @@ struct NewToken {
   std::string token;              // 32 bytes
   std::int64_t good_seconds = 0;  // for which the one before is accepted
 };
+
+// ---- schedulers beside the head ----
+//
+// A scheduler is told by the head what the head knows: every view, and every heartbeat. Nodes ask it with kPlace, after
+// a FarHello that is answered by the same. It shares nothing with other schedulers.
+
+// S -> C, first message, a call answered by SchedulerWelcome, or Failed. A whole ClusterView follows.
+struct SchedulerHello {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kSchedulerHello);
+  std::string address;  // where nodes reach it
+  std::uint32_t pid = 0;
+};
+struct SchedulerWelcome {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kSchedulerWelcome);
+  std::uint32_t replica = 0;
+};
+// C -> S. The body is a rules::Heartbeat, as the head has heard it.
+inline constexpr Kind kNodeBeat = static_cast<Kind>(ClusterKind::kNodeBeat);
 
 // ---- node and head: names of actors ----
 //
@@ -273,6 +310,10 @@ struct ReserveBundle {
   std::uint64_t attempt = 0;
   std::uint32_t bundle = 0;
   Resources need;
+  // For whom, if that job has a quota; it counts there.
+  Id job;
+  NodeNumber home = 0;
+  Resources quota;
 };
 // C -> N: it is for good; tasks may come. Answered one-way by BundleAnswer.
 struct CommitBundle {
@@ -329,6 +370,7 @@ struct JobFacts {
   std::vector<std::string> arguments;  // as in Hello
   std::vector<std::string> environment;
   std::string space = "default";  // as in Hello
+  Resources quota = {};           // as in Welcome
 };
 // N -> N: a worker of yours for an owner of mine. Answered one-way by FarLeaseGranted or FarLeaseRefused, perhaps much
 // later; FarLeaseEnded or FarLeaseLost when it is over.
@@ -341,6 +383,7 @@ struct FarLease {
   Strategy strategy;
   std::int32_t priority = 0;
   std::uint64_t function = 0;  // rules::ClassId
+  double mean_run_us = 0;      // as in LeaseRequest
   std::uint64_t ticket = 0;    // of the global scheduler
   bool final = false;          // not to be refused for load
   double expected_wait_us = 0;
@@ -441,6 +484,29 @@ struct ProgramPart {
   std::string bytes;
 };
 
+// ---- node and node: what a job may have ----
+//
+// The driver's node shares a job's quota out to the nodes that run something for it (rules/job_quota.h).
+
+// N -> home (the driver's node): how much of the quota I have, and what lacks, beyond it, for the first that waits here
+// for nothing else (empty: nothing). `seen`: the last QuotaShare that counts in `have`.
+struct QuotaState {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kQuotaState);
+  Id job;
+  Resources have;
+  Resources lacks;
+  std::uint64_t seen = 0;
+};
+// home -> N: this much more for you. `recall`: give back so much when you can, because others lack it
+// (empty: not any more). Answered by QuotaState.
+struct QuotaShare {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kQuotaShare);
+  Id job;
+  std::uint64_t number = 0;
+  Resources more;
+  Resources recall;
+};
+
 // ---- node and node: who holds which object ----
 //
 // An object's home is its owner's node. There each other node counts as one holder, whatever number of its processes
@@ -492,6 +558,14 @@ struct FarObjectLost {
 struct FarKeep {
   static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarKeep);
   std::vector<Id> objects;
+};
+
+// N -> N, a call answered by Done when copies of all that can be had are in your store: I am about to leave.
+struct FarAdopt {
+  static constexpr Kind kKind = static_cast<Kind>(ClusterKind::kFarAdopt);
+  std::vector<Id> objects;
+  std::vector<Place> places;
+  std::vector<ProcessId> owners;
 };
 
 // ---- node and node: copies ----

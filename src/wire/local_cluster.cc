@@ -50,6 +50,10 @@ Result<LocalCluster> LocalCluster::Read(const std::string& folder) {
       fields >> out.head >> out.tls;
     } else if (what == "control") {
       fields >> out.control.pid >> out.control.started;
+    } else if (what == "scheduler") {
+      LocalProcess scheduler;
+      fields >> scheduler.pid >> scheduler.started;
+      out.schedulers.push_back(std::move(scheduler));
     } else if (what == "node") {
       LocalProcess node;
       fields >> node.pid >> node.started >> node.address >> node.name;
@@ -63,6 +67,7 @@ Result<LocalCluster> LocalCluster::Read(const std::string& folder) {
 Status LocalCluster::Write(const std::string& folder) const {
   std::string text = Cat("head ", head, " ", tls ? 1 : 0, "\n");
   if (control.pid != 0) text += Cat("control ", control.pid, " ", control.started, "\n");
+  for (const LocalProcess& one : schedulers) text += Cat("scheduler ", one.pid, " ", one.started, "\n");
   for (const LocalProcess& node : nodes) {
     text += Cat("node ", node.pid, " ", node.started, " ", node.address, " ", node.name, "\n");
   }

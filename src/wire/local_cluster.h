@@ -29,6 +29,7 @@ struct LocalCluster {
   bool tls = false;
   LocalProcess control;  // pid 0: the head is on another machine
   std::vector<LocalProcess> nodes;
+  std::vector<LocalProcess> schedulers;  // beside the head's own
 
   // kNotFound if nothing was started from this folder.
   static Result<LocalCluster> Read(const std::string& folder);

@@ -123,6 +123,7 @@ struct Hello {
   std::uint64_t program_hash = 0;      // of its build id; workers are pooled by it
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
   std::string space = "default";       // a driver's namespace of actor names
+  Resources quota = {};                // a driver's wish for its job (rules/job_quota.h); empty: no more than all have
   // Of a driver whose lineage is kept on disk (doc/lineage.md).
   std::string job_name;       // empty: it is not
   bool resume = false;        // go on with the job of that name, if there is one
@@ -142,6 +143,7 @@ struct Welcome {
   std::string listen;   // where this node's workers wait for owners of other nodes: "127.0.0.1:0"
   bool tls = false;
   std::string space = "default";  // the job's namespace of actor names
+  Resources quota = {};           // what the job may have at a time, all over the cluster; of what is not named, all
   Id job;                         // a driver's: another than it drew, if it goes on with an earlier one
   bool resumed = false;           // it does
   std::string lineage;  // the job's folder, if lineage is kept there: write it to the ring (shm/lineage_ring.h)
@@ -671,7 +673,14 @@ struct StatusReply {
   std::uint64_t bytes_sent = 0;       // of objects, to other stores
   std::uint64_t bytes_fetched = 0;    // from there
   std::uint64_t lease_requests = 0;   // by owners here …
-  std::uint64_t lease_questions = 0;  // … and how often the head was asked about one
+  std::uint64_t lease_questions = 0;  // … and how often the head (or a scheduler) was asked about one
+  struct Job {                        // whose driver is here
+    Id job;
+    std::string program;
+    Resources quota;   // empty: none
+    Resources in_use;  // of it, on all nodes
+  };
+  std::vector<Job> jobs;
 };
 
 // T -> N, a call answered by MemoryReply: every large object of this node.

@@ -23,6 +23,10 @@ namespace {
 
 thread_local Execution* t_current = nullptr;
 
+// After a call that was shorter than this, so many are not timed.
+constexpr std::int64_t kShortCallNs = 50'000;
+constexpr std::uint32_t kUntimed = 15;
+
 std::string Demangled(const char* name) {
   int status = 0;
   char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -253,6 +257,7 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
     owner_.bell().current.store(shm::TaskToken(header_.entry, header_.generation), std::memory_order_relaxed);
     owner_.BeginBorrowing();
   }
+  if (served_ != nullptr && served_->untimed.load(std::memory_order_relaxed) == 0) began_ns_ = base::NowNanos();
   bool retryable = false;
   const std::unique_ptr<Failure> failure = Invoke(trampoline, &retryable);
   if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
@@ -399,6 +404,18 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
         static_cast<std::uint8_t>(shm::ReplyHeader::kLast | (retryable ? shm::ReplyHeader::kRetryable : 0)), 0, bytes);
 }
 
+std::uint16_t Execution::RunTime(std::uint8_t flags) {
+  if ((flags & shm::ReplyHeader::kLast) == 0) return 0;
+  if (began_ns_ == 0) {
+    const std::uint32_t left = served_->untimed.load(std::memory_order_relaxed);
+    if (left > 0) served_->untimed.store(left - 1, std::memory_order_relaxed);
+    return 0;
+  }
+  const std::int64_t ns = base::NowNanos() - began_ns_;
+  served_->untimed.store(ns < kShortCallNs ? kUntimed : 0, std::memory_order_relaxed);
+  return shm::PackRun(ns);
+}
+
 void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index,
                       std::span<const std::byte> payload) {
   if (served_->far != nullptr) {
@@ -408,6 +425,7 @@ void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t ind
     record.index = index;
     record.kind = kind;
     record.flags = flags;
+    record.run = RunTime(flags);
     served_->far->Reply(record, payload);
     return;
   }
@@ -430,6 +448,7 @@ void Execution::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t ind
   header->index = index;
   header->kind = kind;
   header->flags = flags;
+  header->run = RunTime(flags);
   if (!payload.empty()) std::memcpy(header + 1, payload.data(), payload.size());
   served_->lane.Commit(header);
   served_->lane.Publish();

@@ -39,6 +39,8 @@ struct Served {
   std::shared_ptr<FarCaller> far;     // it is on another node
   ProcessId stored_for = kNoProcess;  // who owns what is stored for it, as this node knows it
   shm::WakePace woke;                 // of the owner
+  // Calls until the next one is timed. Not each: the clock costs as much as a short call. Atomic as the one below.
+  std::atomic<std::uint32_t> untimed{0};
   // The last answer woke the owner on this core: let it run. Atomic, because the main thread looks while an actor's
   // other threads answer; a hint that orders nothing.
   std::atomic<bool> woke_here{false};
@@ -99,6 +101,8 @@ class Execution final : public internal::Invocation {
   void FinishReturn(bool last);
   void Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload);
   void ReplyContained();
+  // For ReplyHeader::run; 0: this call is not timed.
+  [[nodiscard]] std::uint16_t RunTime(std::uint8_t flags);
   void ReplyFailure(const Failure& failure, bool retryable);
 
   owner::Owner& owner_;
@@ -110,6 +114,7 @@ class Execution final : public internal::Invocation {
   const std::string* label_ = nullptr;
   bool constructing_ = false;
   bool deferred_ = false;
+  std::int64_t began_ns_ = 0;  // 0: nobody wants to know
 
   // The return value being written.
   bool open_ = false;

@@ -1,0 +1,250 @@
+// Several jobs in one cluster, each with its quota; and several global schedulers. Through the public API.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "cluster_fixture.h"
+
+namespace manta::testing {
+namespace {
+
+// Says that it runs, until it may end; then where it ran.
+std::string Hold(const std::string& folder, int index) {
+  Sign::Give(folder + "/began" + std::to_string(index));
+  return Sign::Await(folder + "/go") ? CurrentContext().node : std::string();
+}
+
+struct Span {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  std::string node;
+};
+Span Work(int milliseconds) {
+  const std::int64_t from = Now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return {from, Now(), CurrentContext().node};
+}
+
+int Add(int a, int b) { return a + b; }
+int Nested(int depth) { return depth == 0 ? 1 : 1 + Task(Nested).Remote(depth - 1).Get(); }
+std::string Letters(std::size_t count) { return std::string(count, 'x'); }
+std::string Where() { return CurrentContext().node; }
+
+// How many ran at the same time.
+int MostAtOnce(const std::vector<Span>& spans) {
+  std::vector<std::pair<std::int64_t, int>> steps;
+  for (const Span& span : spans) {
+    steps.emplace_back(span.from, 1);
+    steps.emplace_back(span.to, -1);
+  }
+  std::sort(steps.begin(), steps.end());
+  int now = 0;
+  int most = 0;
+  for (const auto& [when, step] : steps) most = std::max(most, now += step);
+  return most;
+}
+
+class ClusterJobs : public ClusterFixture {
+ protected:
+  void StartTwo(const std::vector<std::string>& of_head = {}) {
+    std::vector<std::string> words{"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1"};
+    words.insert(words.end(), of_head.begin(), of_head.end());
+    Start(words);
+    Start({"--join", Head(), "--cpus", "2", "--name", "n2", "--resource", "gold=9"});
+  }
+  static void InitWith(const std::map<std::string, double>& quota) {
+    Config config;
+    config.quota = quota;
+    Init(config);
+  }
+  [[nodiscard]] std::size_t Began() const {
+    const std::vector<std::string> files = signs_.Files();
+    return static_cast<std::size_t>(
+        std::count_if(files.begin(), files.end(), [](const std::string& file) { return file.starts_with("began"); }));
+  }
+  // Lines of `manta nodes` that name a further scheduler: their processes.
+  std::vector<pid_t> Schedulers() {
+    std::vector<pid_t> pids;
+    for (const std::string& line : Lines(Manta({"nodes"}))) {
+      const std::size_t at = line.find("pid ");
+      if (line.starts_with("scheduler ") && at != std::string::npos) pids.push_back(std::atoi(line.c_str() + at + 4));
+    }
+    return pids;
+  }
+
+  Folder signs_;
+};
+
+TEST_F(ClusterJobs, AJobHasNoMoreAtATimeThanItsQuotaOnAllNodesTogether) {
+  StartTwo();
+  InitWith({{"CPU", 3}});
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 6; ++i) refs.push_back(Task(Hold).Remote(signs_.path(), i));
+  ASSERT_TRUE(Eventually([&] { return Began() == 3; }, 20s)) << Began();
+  EXPECT_TRUE(Eventually([&] { return Manta({"status"}).find("CPU 3 of 3 in use") != std::string::npos; }))
+      << Manta({"status"});
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(Began(), 3U);
+  Sign::Give(signs_.path() + "/go");
+  std::set<std::string> nodes;
+  for (const Ref<std::string>& ref : refs) nodes.insert(ref.Get(20s));
+  EXPECT_EQ(nodes, (std::set<std::string>{"n1", "n2"}));
+}
+
+TEST_F(ClusterJobs, SharesOfAQuotaGoWhereTheTasksAreAndAreNeverExceeded) {
+  StartTwo();
+  InitWith({{"CPU", 2}});
+  std::vector<Span> spans;
+  // First all here, then all there, then both.
+  for (const char* node : {"n1", "n2", ""}) {
+    std::vector<Ref<Span>> refs;
+    for (int i = 0; i < 8; ++i) {
+      auto task = Task(Work);
+      if (*node != '\0') task.OnNode(node);
+      refs.push_back(task.Remote(10));
+    }
+    for (const Ref<Span>& ref : refs) spans.push_back(ref.Get(20s));
+  }
+  // Both ask for all of it at the same time.
+  std::vector<Ref<Span>> refs;
+  for (int i = 0; i < 20; ++i) refs.push_back(Task(Work).OnNode(i % 2 == 0 ? "n1" : "n2").Remote(10));
+  for (const Ref<Span>& ref : refs) spans.push_back(ref.Get(20s));
+  EXPECT_LE(MostAtOnce(spans), 2);
+}
+
+TEST_F(ClusterJobs, WhatCanNeverFitTheQuotaFailsAtOnceWithTheNumbers) {
+  StartTwo();
+  InitWith({{"CPU", 1.5}, {"gold", 2}});
+  const std::string text = MessageOf<InfeasibleError>([] { Task(Add).SetCpus(2).Remote(1, 2).Get(); });
+  EXPECT_THAT(text, ::testing::HasSubstr("CPU 2"));
+  EXPECT_THAT(text, ::testing::HasSubstr("CPU 1.5"));
+  EXPECT_THAT(text, ::testing::HasSubstr("Config::quota"));
+  EXPECT_THROW(Task(Add).SetResource("gold", 3).Remote(1, 2).Get(), InfeasibleError);
+  EXPECT_EQ(Task(Add).SetResource("gold", 2).Remote(1, 2).Get(20s), 3);
+  EXPECT_THROW(CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 1}}}), InfeasibleError);
+  const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}});
+  EXPECT_TRUE(group.Wait(20s));
+  RemovePlacementGroup(group);
+}
+
+TEST_F(ClusterJobs, TasksThatWaitForTasksOfTheirOwnJobDoNotLockItsQuota) {
+  StartTwo();
+  InitWith({{"CPU", 1}});
+  EXPECT_EQ(Task(Nested).Remote(4).Get(30s), 5);
+  EXPECT_EQ(Task(Nested).OnNode("n2").Remote(3).Get(30s), 4);
+}
+
+TEST(DISABLED_OtherDriver, AddsAFew) {
+  Config config;
+  config.address = std::getenv("MANTA_TEST_ADDRESS");
+  Init(config);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Task(Add).Remote(i, 1).Get(20s), i + 1);
+  Shutdown();
+}
+
+TEST_F(ClusterJobs, AJobThatFloodsTheClusterLeavesRoomForOthers) {
+  StartTwo({"--job-quota", "CPU=3"});
+  Init();
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 200; ++i) refs.push_back(Task(Hold).Remote(signs_.path(), i));
+  ASSERT_TRUE(Eventually([&] { return Began() == 3; }, 20s)) << Began();
+  // Its tasks never end, and its quota is what the operator allows.
+  Child other("/proc/self/exe", {"--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_OtherDriver.AddsAFew"},
+              {"MANTA_TEST_ADDRESS=@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n2"))});
+  EXPECT_EQ(other.Finish(60s), 0) << other.Out() << other.Err();
+  EXPECT_EQ(Began(), 3U);
+  EXPECT_THAT(Manta({"nodes"}), ::testing::HasSubstr("a job may have CPU 3 at a time"));
+  Sign::Give(signs_.path() + "/go");
+  for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get(30s).empty());
+}
+
+TEST_F(ClusterJobs, TheShareOfANodeThatIsKilledComesBack) {
+  StartTwo();
+  InitWith({{"CPU", 2}});
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 2; ++i) refs.push_back(Task(Hold).OnNode("n2", true).Remote(signs_.path(), i));
+  ASSERT_TRUE(Eventually([&] { return Began() == 2; }, 20s));
+  for (const char* sign : {"/began0", "/began1"}) unlink((signs_.path() + sign).c_str());
+  kill(PidOf("node", "n2"), SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return Began() == 2; }, 20s)) << "they run again, on the node that is left";
+  Sign::Give(signs_.path() + "/go");
+  for (const Ref<std::string>& ref : refs) EXPECT_EQ(ref.Get(30s), "n1");
+}
+
+TEST_F(ClusterJobs, SchedulersBesideTheHeadMayBeKilledWhileTasksAreBeingPlaced) {
+  StartTwo({"--schedulers", "3"});
+  const std::vector<pid_t> schedulers = Schedulers();
+  ASSERT_EQ(schedulers.size(), 2U);
+  Init();
+  // Each of these is placed by a question of its own.
+  const auto run = [](int count) {
+    std::vector<Ref<std::string>> refs;
+    for (int i = 0; i < count; ++i) refs.push_back(Task(Where).Spread().Remote());
+    return refs;
+  };
+  const auto check = [](const std::vector<Ref<std::string>>& refs) {
+    std::set<std::string> nodes;
+    for (const Ref<std::string>& ref : refs) nodes.insert(ref.Get(60s));
+    EXPECT_EQ(nodes, (std::set<std::string>{"n1", "n2"}));
+  };
+  check(run(40));
+  for (const pid_t pid : schedulers) {
+    const std::vector<Ref<std::string>> refs = run(100);
+    kill(pid, SIGKILL);
+    check(refs);
+  }
+  EXPECT_TRUE(Eventually([&] { return Schedulers().empty(); }));
+  check(run(40));
+}
+
+TEST_F(ClusterJobs, ASchedulerThatDoesNotAnswerIsPassedOver) {
+  StartTwo({"--schedulers", "2"});
+  const std::vector<pid_t> schedulers = Schedulers();
+  ASSERT_EQ(schedulers.size(), 1U);
+  Init();
+  EXPECT_FALSE(Task(Where).Spread().Remote().Get(20s).empty());
+  kill(schedulers[0], SIGSTOP);
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(Task(Where).Spread().Remote().Get(20s).empty());
+  kill(schedulers[0], SIGCONT);
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(Task(Where).Spread().Remote().Get(20s).empty());
+}
+
+TEST_F(ClusterJobs, SchedulersGoOnWhileTheHeadIsKilledAndComeBackToIt) {
+  StartTwo({"--schedulers", "2"});
+  Init();
+  EXPECT_FALSE(Task(Where).Spread().Remote().Get(20s).empty());
+  kill(PidOf("control", ""), SIGKILL);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(Task(Where).Spread().Remote().Get(20s).empty());
+}
+
+TEST_F(ClusterJobs, ANodeThatJoinsUnderLoadTakesItsPart) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1"});
+  Init();
+  // More than the node can hold, for as long as it takes the other one to come.
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 4; ++i) refs.push_back(Task(Hold).Remote(signs_.path(), i));
+  ASSERT_TRUE(Eventually([&] { return Began() == 2; }, 20s));
+  Start({"--join", Head(), "--cpus", "2", "--name", "n2"});
+  EXPECT_TRUE(Eventually([&] { return Began() == 4; }, 20s)) << Began();
+  Sign::Give(signs_.path() + "/go");
+  std::map<std::string, int> nodes;
+  for (const Ref<std::string>& ref : refs) ++nodes[ref.Get(20s)];
+  EXPECT_EQ(nodes, (std::map<std::string, int>{{"n1", 2}, {"n2", 2}}));
+}
+
+TEST_F(ClusterJobs, WhatADrainedNodeHasInItsStoreGoesToItsOwner) {
+  StartTwo();
+  Init();
+  // Not to be made again.
+  std::vector<Ref<std::string>> refs;
+  for (int i = 0; i < 4; ++i) {
+    refs.push_back(Task(Letters).SetResource("gold", 1).SetRetries(0).Remote(std::size_t{2} << 20));
+  }
+  static_cast<void>(Wait(refs, refs.size()));
+  EXPECT_THAT(Manta({"drain", "n2"}), ::testing::HasSubstr("has left"));
+  for (const Ref<std::string>& ref : refs) EXPECT_EQ(ref.Get(20s).size(), std::size_t{2} << 20);
+}
+
+}  // namespace
+}  // namespace manta::testing
