@@ -50,7 +50,7 @@ paper:  ## release build, then the paper's figures: tables and plots into build/
 	@scripts/install-deps build paper
 	cmake --preset release -Wno-dev
 	$(BUILD) release -j $(JOBS) --target paper_figures
-	@for figure in fig5 fig6 fig7 fig8a fig8b fig9 fig10a fig11a; do build/release/bin/paper/$$figure --out build/paper $(ARGS) || exit 1; done
+	@for figure in fig5 fig6 fig7 fig8a fig8b fig9 fig10a fig10b fig11a fig11b; do build/release/bin/paper/$$figure --out build/paper $(ARGS) || exit 1; done
 	@ls build/paper
 
 check:  ## format, layering, pure archives, header self-containment, documents, protocols, clang-tidy

@@ -5,14 +5,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "lineage/folder.h"
+#include "lineage/scan.h"
 #include "node/head_tool.h"
 #include "node/launch.h"
 #include "node/status.h"
@@ -66,6 +71,12 @@ struct Options {
   int count = 2;
   double cpus_per_node = 1;
   bool background = false;
+  // lineage, replay
+  std::string job;
+  std::string task;
+  std::uint64_t sample = 0;
+  bool tasks = false;
+  bool gdb = false;
 };
 
 int Complain(const Status& status) {
@@ -101,6 +112,24 @@ int ShowStatus(const Options& options) {
   const std::string text = options.json ? manta::node::StatusJson(nodes) : manta::node::StatusTable(nodes);
   std::fputs(text.c_str(), stdout);
   return 0;
+}
+
+int ShowMemory(const Options& options) {
+  std::vector<std::string> addresses = manta::node::FindClusters();
+  if (!options.address.empty()) addresses = {options.address};
+  if (addresses.empty()) {
+    return Complain(Status(Code::kNotFound, Cat("no cluster of user ", getuid(), " runs on this machine")));
+  }
+  int trouble = 0;
+  for (const std::string& address : addresses) {
+    const Result<manta::wire::MemoryReply> reply = manta::node::AskMemory(address);
+    if (reply.ok()) {
+      std::fputs(manta::node::MemoryTable(reply.value()).c_str(), stdout);
+    } else {
+      trouble = Complain(Status(reply.status().code(), Cat(address, ": ", reply.status().message())));
+    }
+  }
+  return trouble;
 }
 
 // ---- the head of a running cluster ----
@@ -424,6 +453,107 @@ int RunCluster(const Options& options) {
   return 0;
 }
 
+// ---- what jobs have left ----
+
+int ShowLineage(const Options& options) {
+  using manta::lineage::TaskRecord;
+  if (options.job.empty()) {
+    for (const std::string& name : manta::lineage::JobsIn(options.folder)) std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  if (const Status status = manta::lineage::CheckJobName(options.job); !status.ok()) return Complain(status);
+  const std::string folder = manta::lineage::FolderOf(options.folder, options.job);
+  const Result<manta::lineage::JobNote> note = manta::lineage::ReadNote(folder);
+  if (!note.ok()) return Complain(note.status());
+  const Result<manta::lineage::Scan> scan = manta::lineage::ScanFolder(folder, [&](const TaskRecord& task) {
+    if (options.tasks) std::printf("%s %s\n", ToHex(task.id).c_str(), task.function->name.c_str());
+    return false;
+  });
+  if (!scan.ok()) return Complain(scan.status());
+  const manta::lineage::Totals& totals = scan.value().totals;
+  std::printf("job %s (%s), %s\n", options.job.c_str(), ToHex(note.value().job).c_str(), note.value().program.c_str());
+  std::printf("%llu calls, whose ids were derived; %llu finished, of which %llu failed\n",
+              static_cast<unsigned long long>(totals.calls), static_cast<unsigned long long>(totals.finished),
+              static_cast<unsigned long long>(totals.failed));
+  std::printf("%llu bytes in %llu files, of %llu owners\n", static_cast<unsigned long long>(totals.bytes),
+              static_cast<unsigned long long>(totals.files), static_cast<unsigned long long>(totals.streams));
+  if (totals.torn > 0) {
+    std::printf("%llu bytes at the end were not written whole, and are not counted\n",
+                static_cast<unsigned long long>(totals.torn));
+  }
+  for (const manta::lineage::Damage& damage : totals.damages) {
+    std::fprintf(stderr, "manta: %s is damaged at offset %llu (%llu bytes)\n", damage.file.c_str(),
+                 static_cast<unsigned long long>(damage.offset), static_cast<unsigned long long>(damage.bytes));
+  }
+  if (totals.lost_pieces > 0) {
+    std::fprintf(stderr, "manta: %llu blocks after it cannot be read without what was there\n",
+                 static_cast<unsigned long long>(totals.lost_pieces));
+  }
+  return totals.damages.empty() ? 0 : 1;
+}
+
+// The one task whose id begins so, of that job or of any.
+Result<std::string> FindTask(const Options& options, std::string* folder) {
+  std::vector<std::string> jobs{options.job};
+  if (options.job.empty()) jobs = manta::lineage::JobsIn(options.folder);
+  if (options.task.size() < 6) return Status(Code::kInvalid, "give at least the first 6 digits of the task's id");
+  std::string found;
+  for (const std::string& job : jobs) {
+    const std::string here = manta::lineage::FolderOf(options.folder, job);
+    const Result<manta::lineage::Scan> scan = manta::lineage::ScanFolder(
+        here, [&](const manta::lineage::TaskRecord& task) { return ToHex(task.id).rfind(options.task, 0) == 0; });
+    if (!scan.ok()) continue;
+    for (const manta::lineage::Found& one : scan.value().found) {
+      if (!found.empty()) {
+        return Status(Code::kInvalid, Cat("more than one task begins with ", options.task, ": give more of its id"));
+      }
+      found = ToHex(one.id);
+      *folder = here;
+    }
+  }
+  if (found.empty()) {
+    return Status(Code::kNotFound, Cat("no task ", options.task, " is recorded under ", options.folder,
+                                       "/jobs; only jobs with a name (Config::job) leave lineage, and only if they "
+                                       "crash, a task fails, or Config::keep_lineage is set"));
+  }
+  return found;
+}
+
+int Replay(const Options& options) {
+  std::string folder = manta::lineage::FolderOf(options.folder, options.job);
+  std::string which = Cat("sample:", options.sample);
+  if (options.sample == 0) {
+    Result<std::string> task = FindTask(options, &folder);
+    if (!task.ok()) return Complain(task.status());
+    which = std::move(*task);
+  } else if (options.job.empty()) {
+    return Complain(Status(Code::kInvalid, "--sample needs --job NAME"));
+  }
+  const Result<manta::lineage::JobNote> note = manta::lineage::ReadNote(folder);
+  if (!note.ok()) return Complain(note.status());
+  setenv("MANTA_REPLAY", folder.c_str(), 1);
+  setenv("MANTA_REPLAY_TASKS", which.c_str(), 1);
+  if (!note.value().directory.empty() && chdir(note.value().directory.c_str()) != 0) {
+    std::fprintf(stderr, "manta: the job's folder %s is gone; the task runs in this one\n",
+                 note.value().directory.c_str());
+  }
+  std::vector<std::string> words;
+  if (options.gdb) {
+    words = {"gdb", "-q",  "-ex",    "set breakpoint pending on", "-ex", "break manta_replay_begin",
+             "-ex", "run", "--args", note.value().program};
+  } else {
+    words = {note.value().program};
+  }
+  const std::vector<std::string>& arguments = note.value().arguments;
+  if (!arguments.empty()) words.insert(words.end(), arguments.begin() + 1, arguments.end());
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  return Complain(Status(Code::kIo, Cat("cannot start ", words[0], ": ", std::strerror(errno))));
+}
+
 void AddHeadOptions(CLI::App& app, Options& options) {
   app.add_option("--job-quota", options.job_quota,
                  "NAME=AMOUNT that a job may have at a time, on all nodes together (CPU=8); repeat for more");
@@ -473,6 +603,10 @@ int main(int argc, char** argv) {
   status->add_option("--address", options.address, "of one node, as '@manta-1000-4711'");
   status->add_flag("--json", options.json, "for programs");
 
+  CLI::App* memory =
+      app.add_subcommand("memory", "the large objects of live local clusters: size, owner, holders, readers");
+  memory->add_option("--address", options.address, "of one node, as '@manta-1000-4711'");
+
   CLI::App* nodes = app.add_subcommand("nodes", "the nodes of the cluster");
   nodes->add_option("--address", options.address, "of its head (default: as it was started here)");
   nodes->add_flag("--all", options.all, "also those that left or died");
@@ -503,6 +637,16 @@ int main(int argc, char** argv) {
   AddHeadOptions(*cluster, options);
   AddNodeOptions(*cluster, options);
 
+  CLI::App* lineage = app.add_subcommand("lineage", "what a job with a name did, also after it was killed");
+  lineage->add_option("job", options.job, "its name (default: lists those that left something)");
+  lineage->add_flag("--tasks", options.tasks, "every call, by its id");
+
+  CLI::App* replay = app.add_subcommand("replay", "runs a recorded task again, alone, and compares its result");
+  replay->add_option("task", options.task, "its id, or the first digits of it");
+  replay->add_option("--job", options.job, "the name of its job (default: look in all)");
+  replay->add_option("--sample", options.sample, "instead: so many tasks of the job, from all over it");
+  replay->add_flag("--gdb", options.gdb, "under gdb, stopped before the task");
+
   CLI11_PARSE(app, argc, argv);
   if (options.folder.empty()) return Complain(Status(Code::kInvalid, "there is no HOME: say --secrets FOLDER"));
   if (start->parsed()) return Start(options);
@@ -511,5 +655,8 @@ int main(int argc, char** argv) {
   if (drain->parsed()) return Drain(options);
   if (token->parsed()) return ShowToken(options);
   if (cluster->parsed()) return RunCluster(options);
+  if (lineage->parsed()) return ShowLineage(options);
+  if (replay->parsed()) return Replay(options);
+  if (memory->parsed()) return ShowMemory(options);
   return ShowStatus(options);
 }

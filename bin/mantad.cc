@@ -18,6 +18,7 @@
 
 #include "node/daemon.h"
 #include "store/memory.h"
+#include "wire/secrets.h"
 
 namespace {
 
@@ -49,6 +50,11 @@ void SetDefaults(Options& options) {
   manta::node::Config& config = options.config;
   if (config.store_bytes == 0)
     config.store_bytes = std::max<std::uint64_t>(manta::store::AvailableMemory() / 10 * 4, 64U << 20);
+  if (config.state_folder.empty()) config.state_folder = config.cluster.secrets;
+  if (config.state_folder.empty()) {
+    const char* const named = std::getenv("MANTA_SECRETS");
+    config.state_folder = named != nullptr ? std::string(named) : manta::wire::Secrets::DefaultFolder();
+  }
   if (config.spill_folder == "none") {
     config.spill_folder.clear();
   } else if (config.spill_folder.empty()) {
@@ -182,6 +188,8 @@ int main(int argc, char** argv) {
                  "memory for large objects (default: 40% of what is available)");
   app.add_option("--spill", options.config.spill_folder,
                  "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
+  app.add_option("--state", options.config.state_folder,
+                 "folder for the lineage of jobs that have a name (default: that of --secrets)");
   app.add_option("--spill-limit", options.config.spill_limit, "bytes to use there at most");
   options.config.store_bytes = 0;
   CLI11_PARSE(app, argc, argv);

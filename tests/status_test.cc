@@ -51,6 +51,26 @@ TEST_F(Status, ShowsWhatIsRunningAndQueued) {
   EXPECT_THAT(text, HasSubstr("CPU 0 of 2 in use"));
 }
 
+TEST_F(Status, MemoryShowsEveryLargeObjectWithItsOwnerAndReaders) {
+  const auto print = [&] {
+    Child tool("manta", {"memory", "--address", Address()});
+    EXPECT_EQ(tool.Finish(), 0) << tool.Err();
+    return tool.Out();
+  };
+  EXPECT_THAT(print(), HasSubstr("in 0 objects"));
+  const std::string self = "pid " + std::to_string(getpid());
+  const Ref<Array<std::uint64_t>> large = Put(Array<std::uint64_t>(1U << 17, 1));
+  std::vector<std::string> lines = Lines(print());
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_THAT(lines[2], HasSubstr(" MiB"));
+  EXPECT_THAT(lines[2], HasSubstr("memory"));
+  EXPECT_EQ(lines[2].find(self), lines[2].rfind(self)) << "nobody reads it: " << lines[2];
+  const Array<std::uint64_t> view = large.Get();
+  lines = Lines(print());
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_NE(lines[2].find(self), lines[2].rfind(self)) << "owned and read by this process: " << lines[2];
+}
+
 struct Thing {
   int One() { return 1; }
 };

@@ -28,6 +28,11 @@ MANTA_EXPORT void Init(const Config& config);
 MANTA_EXPORT void Shutdown();
 [[nodiscard]] MANTA_EXPORT bool IsInitialized();
 
+// Of a job with a name: returns when all that the caller has seen (every result it got, every call it made) is on disk.
+// Before output leaves the engine that must not be contradicted after a crash. Throws InvalidError if the job has no
+// name, IoError if the disk takes nothing.
+MANTA_EXPORT void Commit();
+
 // Inside a task: has somebody asked to cancel it? Long loops should look now and then.
 [[nodiscard]] MANTA_EXPORT bool CancelRequested();
 MANTA_EXPORT void CheckCancelled();  // throws CancelledError if so

@@ -30,6 +30,12 @@ struct Config {
   // what is not named here, all there is; never more than `manta start --job-quota` grants.
   std::map<std::string, double> quota;
   bool show_output = true;  // print what workers print
+  // With a name, what the job does is kept on disk (doc/lineage.md): after a crash `manta lineage` and `manta replay`
+  // look at it, and a job of the same name with `resume` takes it up. It goes when the program ends well, unless a
+  // task failed or `keep_lineage` says otherwise. Two jobs of one name do not run at a time.
+  std::string job;
+  bool resume = false;
+  bool keep_lineage = false;
 };
 
 // Set through Task(f).SetName(…) and so on.

@@ -19,6 +19,8 @@
 #include "api/worker_command.h"
 #include "base/clock.h"
 #include "base/program.h"
+#include "lineage/folder.h"
+#include "lineage/recall.h"
 #include "manta/manta.h"
 #include "owner/owner.h"
 #include "wire/local_cluster.h"
@@ -98,6 +100,12 @@ Status CheckConfig(const Config& config) {
   if (config.store_bytes != 0 && config.store_bytes < (1ULL << 20)) {
     return Status(Code::kInvalid,
                   Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
+  }
+  if (!config.job.empty()) {
+    if (Status s = lineage::CheckJobName(config.job); !s.ok()) return Status(s.code(), Cat("Init: ", s.message()));
+  } else if (config.resume || config.keep_lineage) {
+    return Status(Code::kInvalid,
+                  "Init: only a job with a name (Config::job) can be resumed, or have its lineage kept");
   }
   if (!config.spill_folder.empty() && access(config.spill_folder.c_str(), W_OK | X_OK) != 0) {
     return Status(Code::kInvalid,
@@ -284,6 +292,9 @@ Status Start(const Config& config, Driver& driver) {
   hello.program = base::ProgramPath();
   hello.program_hash = base::ProgramHash();
   hello.space = config.space;
+  hello.job_name = config.job;
+  hello.resume = config.resume;
+  hello.keep_lineage = config.keep_lineage;
   if (Status s = owner::ToResources(0, 0, config.quota, &hello.quota); !s.ok()) return s;
   hello.arguments = internal::WorkerCommand().empty() ? OwnArguments() : internal::WorkerCommand();
   const base::Fd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
@@ -308,7 +319,13 @@ Status Start(const Config& config, Driver& driver) {
   setup.arena = shared_arena;
   setup.node = std::make_shared<shm::NodeArea>(std::move(*node));
   setup.welcome = *welcome;
-  setup.job = hello.job;
+  setup.job = welcome->job;
+  if (welcome->resumed) {
+    Result<std::unique_ptr<lineage::Recall>> recall =
+        lineage::Recall::Load(welcome->lineage, welcome->job, base::ProgramHash());
+    if (!recall.ok()) return recall.status();
+    setup.recall = std::move(*recall);
+  }
   setup.space = config.space;
   setup.function_name = &worker::FunctionName;
   driver.owner = std::make_unique<owner::Owner>(std::move(setup));
@@ -377,6 +394,12 @@ void Init(const Config& config) {
 }
 
 void Shutdown() { End(false); }
+
+void Commit() {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  Check(visit.owner()->Commit());
+}
 
 bool IsInitialized() { return owner::Visit::IsOpen(); }
 

@@ -79,7 +79,8 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       actors_(peers_, pool_, leases_, directory_),
       groups_(*loop_, peers_, leases_, [this](const Id& job) { return jobs_.contains(job); }),
       placer_(peers_, leases_, groups_, Placer::Self{config_.node, config_.labels}),
-      keeper_(KeeperConfigOf(config_)) {
+      keeper_(KeeperConfigOf(config_)),
+      lineage_(area_.bell(kNoProcess)) {
   actors_.UsePlacer(placer_);
   groups_.OnQuota([this](const Id& job, NodeNumber home, const Resources& quota) { quotas_.AddFar(job, home, quota); });
   loop_->AfterRound([this] { EndRound(); });
@@ -188,6 +189,11 @@ Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> 
   if (hello.role == wire::Role::kDriver && (hello.job.empty() || jobs_.contains(hello.job))) {
     return Status(Code::kInvalid, "the job's id is empty or taken");
   }
+  Id job = peer.worker != nullptr ? peer.worker->job : hello.job;
+  bool resumed = false;
+  if (hello.role == wire::Role::kDriver && !hello.job_name.empty()) {
+    if (Status s = OpenLineage(hello, &job, &resumed); !s.ok()) return s;
+  }
   if (!peers_.Number(peer)) {
     return Status(Code::kUnavailable,
                   Cat("the node has ", kMaxProcesses - 1, " processes already; wait for some to end"));
@@ -195,11 +201,14 @@ Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> 
   peer.arena = std::move(fds[0]);
   peer.pins = std::move(*pins);
   peer.welcomed = true;
-  peer.job = peer.worker != nullptr ? peer.worker->job : hello.job;
+  peer.job = job;
   area_.Reset(peer.process);
   keeper_.ProcessJoined(peer.process, peer.pins.data() + shm::kPinBoardOffset);
-  if (hello.role == wire::Role::kDriver) AddJob(peer, hello, std::move(fds[1]));
-  return {};
+  if (hello.role == wire::Role::kDriver) {
+    AddJob(peer, hello, std::move(fds[1]));
+    jobs_[job].resumed = resumed;
+  }
+  return lineage_.AddOwner(peer.job, peer.process, peer.arena.get());
 }
 
 void Daemon::OnClosed(Peer& peer, const Status& why) {
@@ -238,6 +247,7 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   directory_.ProcessDied(process, who);
   keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
+  lineage_.OwnerGone(process);
   finished_ += area_.bell(process).completed.load();
   area_.Reset(process);
   rouse_ = true;  // it may have died while it rang for somebody

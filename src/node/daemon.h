@@ -4,6 +4,7 @@
 //   WorkerPool  processes of this node        Actors     dedicated workers and their callers
 //   Directory   objects that left their owner Keeper     the memory of large objects
 //   Groups      bundles set aside             Placer     which node for whom
+//   LineageKeeper  what jobs with a name did, on disk
 //
 // One thread, one loop, and no state outside these. A private daemon lives as long as its driver's
 // connection; any other until Shutdown (SIGTERM).
@@ -37,6 +38,7 @@
 #include "node/groups.h"
 #include "node/guests.h"
 #include "node/leases.h"
+#include "node/lineage_keeper.h"
 #include "node/peers.h"
 #include "node/placer.h"
 #include "node/programs.h"
@@ -56,8 +58,9 @@ struct Config {
   std::uint64_t store_bytes = 1ULL << 30;
   std::string spill_folder;  // empty: none
   std::uint64_t spill_limit = ~0ULL;
-  int private_fd = -1;      // connection of the one driver this daemon lives for
-  WorkerPool::Limits pool;  // `idle` is set from the CPUs
+  std::string state_folder;  // where jobs with a name have their folders; empty: they are refused
+  int private_fd = -1;       // connection of the one driver this daemon lives for
+  WorkerPool::Limits pool;   // `idle` is set from the CPUs
   ClusterConfig cluster;
   std::map<std::string, std::string> labels;
   Resources job_quota;                // the most that a job may have; of a cluster, its head says so
@@ -109,6 +112,7 @@ class Daemon {
     NodeNumber output_node = 0;     // … on this node goes what it prints
     ProcessId driver = kNoProcess;  // kNoProcess: far, or gone and only detached actors are left
     std::uint64_t goodbye = 0;      // call to answer when its workers are gone
+    bool resumed = false;           // it goes on with an earlier run
     bool ending = false;
     bool leaving_scheduled = false;
     base::Loop::TimerId timer = 0;
@@ -159,11 +163,14 @@ class Daemon {
   void KillWorkerOf(ProcessId owner, const wire::KillWorker& message);
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
+  void MemoryRequest(Peer& peer, std::uint64_t call);
   void ListNodes(Peer& peer, std::uint64_t call);
   void CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup& message);
 
   // jobs.cc: how a job ends
   void AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable);
+  // Its folder, if it has a name; *id: the job's that it goes on with.
+  Status OpenLineage(const wire::Hello& hello, Id* id, bool* resumed);
   void WorkerDied(Worker& worker, const Failure& failure);
   void EndJob(Job& job);
   void CheckJob(const Id& id);
@@ -189,6 +196,7 @@ class Daemon {
   Groups groups_;
   Placer placer_;
   store::Keeper keeper_;
+  LineageKeeper lineage_;
   FarNodes* nodes_ = nullptr;         // nullptr: this is the only one
   std::unique_ptr<FarNodes> linked_;  // the cluster's, if nodes_ are those
   std::unique_ptr<Transfers> transfers_;

@@ -87,6 +87,8 @@ class Directory {
 
   // May somebody still ask for it?
   [[nodiscard]] bool Known(const Id& id) const { return objects_.contains(id) || references_.Known(id); }
+  // Processes, containers and nodes; 0: it has never left its owner.
+  [[nodiscard]] std::size_t Holders(const Id& id) const { return references_.Holders(id); }
   // Does the process own or hold anything that others know of?
   [[nodiscard]] bool Involved(ProcessId process) const;
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -69,6 +70,25 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
     programs_->AddJob(job.facts, program.executable.get());
   }
   pool_.AddJob(peer.job, std::move(program));
+}
+
+Status Daemon::OpenLineage(const wire::Hello& hello, Id* id, bool* resumed) {
+  lineage::JobNote note;
+  note.job = hello.job;
+  note.program = hello.program;
+  note.arguments = hello.arguments;
+  std::error_code error;
+  note.directory = std::filesystem::read_symlink(Cat("/proc/", hello.pid, "/cwd"), error);
+  lineage_.AwaitEnd(lineage::FolderOf(config_.state_folder, hello.job_name));
+  Result<lineage::JobFolder> folder =
+      lineage::JobFolder::Open(config_.state_folder, hello.job_name, hello.resume, &note, resumed);
+  if (!folder.ok()) return folder.status();
+  if (jobs_.contains(note.job)) {
+    return Status(Code::kUnavailable, Cat("the job '", hello.job_name, "' has not ended yet"));
+  }
+  *id = note.job;
+  const NodeNumber node = cluster_ == nullptr ? 0 : cluster_->self().number;
+  return lineage_.AddJob(note.job, std::move(*folder), node, hello.program_hash, hello.keep_lineage);
 }
 
 const Resources& Daemon::MostForAJob() const { return cluster_ == nullptr ? config_.job_quota : cluster_->job_quota(); }
@@ -188,6 +208,7 @@ void Daemon::JobGone(const Id& id) {
     if (job.far && cluster_->Find(job.facts.home) != nullptr) {
       cluster_->links().Send(job.facts.home, wire::FarJobGone{id});
     }
+    lineage_.EndJob(id, goodbye != 0);
     jobs_.erase(id);
   }
   if (goodbye != 0) peers_.Send(driver, wire::Done{}, goodbye);

@@ -108,7 +108,12 @@ Status Daemon::JoinCluster() {
 }
 
 void Daemon::FillWelcome(const Peer& peer, wire::Welcome* welcome) const {
-  if (const auto it = jobs_.find(peer.job); it != jobs_.end()) welcome->space = it->second.space;
+  if (const auto it = jobs_.find(peer.job); it != jobs_.end()) {
+    welcome->space = it->second.space;
+    welcome->resumed = it->second.resumed;
+  }
+  welcome->job = peer.job;
+  welcome->lineage = lineage_.FolderOf(peer.job);
   welcome->quota = QuotaOfJob(peer.job);
   welcome->total = config_.total;
   welcome->store_bytes = config_.store_bytes;

@@ -27,8 +27,9 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
   using wire::Kind;
   const std::uint64_t call = frame.call;
   if (frame.kind == Kind::kStatus) return StatusRequest(peer, call);
+  if (frame.kind == Kind::kMemory) return MemoryRequest(peer, call);
   if (peer.role == wire::Role::kTool) {
-    return peer.connection->Close(Status(Code::kCorrupt, "a tool may only ask for the status"));
+    return peer.connection->Close(Status(Code::kCorrupt, "a tool may only ask for the status and the memory"));
   }
   if (frame.kind == wire::CopyJournal::kKind) {
     return On<wire::CopyJournal>(peer, frame, [&](const auto& message) {
@@ -298,6 +299,35 @@ void Daemon::ListNodes(Peer& peer, std::uint64_t call) {
         }
         peers_.Send(process, list, call);
       });
+}
+
+void Daemon::MemoryRequest(Peer& peer, std::uint64_t call) {
+  wire::MemoryReply reply;
+  reply.node = config_.node;
+  std::unordered_map<std::uint32_t, const Peer*> processes;
+  for (const auto& [serial, one] : peers_.all()) {
+    if (one->process != kNoProcess) processes[LocalOf(one->process)] = one.get();
+  }
+  const auto pid_of = [&](std::uint32_t local) {
+    const auto it = processes.find(local);
+    return it == processes.end() ? 0 : it->second->pid;
+  };
+  const store::KeeperStats stats = keeper_.stats();
+  reply.store_bytes = stats.capacity;
+  reply.store_used = stats.used;
+  for (const store::Keeper::Facts& facts : keeper_.List()) {
+    wire::MemoryReply::Object object;
+    object.id = facts.object;
+    object.bytes = facts.bytes;
+    object.owner = OnNode(cluster_ == nullptr ? 0 : cluster_->self().number, facts.owner);
+    object.owner_pid = facts.copy ? 0 : pid_of(facts.owner);
+    object.holders = static_cast<std::uint32_t>(std::max<std::size_t>(directory_.Holders(facts.object), 1));
+    for (const ProcessId reader : facts.readers) object.readers.push_back(pid_of(LocalOf(reader)));
+    object.spilled = facts.spilled;
+    object.copy = facts.copy;
+    reply.objects.push_back(std::move(object));
+  }
+  peer.connection->Send(reply, call);
 }
 
 void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {

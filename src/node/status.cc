@@ -87,23 +87,8 @@ std::string JsonResources(const Resources& resources) {
   return out + "}";
 }
 
-}  // namespace
-
-std::vector<std::string> FindClusters() {
-  const std::string prefix = Cat("@manta-", getuid(), "-");
-  std::set<std::string> found;
-  std::ifstream file("/proc/net/unix");
-  for (std::string line; std::getline(file, line);) {
-    // Num RefCount Protocol Flags Type St Inode Path; flag 10000 says that it listens.
-    std::istringstream fields(line);
-    std::string number, references, protocol, flags, type, state, inode, path;
-    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
-    if (flags == "00010000" && path.rfind(prefix, 0) == 0) found.insert(path);
-  }
-  return {found.begin(), found.end()};
-}
-
-Result<wire::StatusReply> AskStatus(const std::string& address) {
+template <typename Reply, typename Request>
+Result<Reply> Ask(const std::string& address, const Request& request) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   if (address.size() < 2 || address[0] != '@' || address.size() > sizeof name.sun_path) {
@@ -129,8 +114,58 @@ Result<wire::StatusReply> AskStatus(const std::string& address) {
       !welcome.ok()) {
     return welcome.status();
   }
-  if (Status status = SendFrame(socket.get(), wire::EncodeFrame(wire::StatusRequest{}, 2)); !status.ok()) return status;
-  return Expect<wire::StatusReply>(NextAnswer(socket.get(), &reader, deadline));
+  if (Status status = SendFrame(socket.get(), wire::EncodeFrame(request, 2)); !status.ok()) return status;
+  return Expect<Reply>(NextAnswer(socket.get(), &reader, deadline));
+}
+
+}  // namespace
+
+std::vector<std::string> FindClusters() {
+  const std::string prefix = Cat("@manta-", getuid(), "-");
+  std::set<std::string> found;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    // Num RefCount Protocol Flags Type St Inode Path; flag 10000 says that it listens.
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags, type, state, inode, path;
+    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
+    if (flags == "00010000" && path.rfind(prefix, 0) == 0) found.insert(path);
+  }
+  return {found.begin(), found.end()};
+}
+
+Result<wire::StatusReply> AskStatus(const std::string& address) {
+  return Ask<wire::StatusReply>(address, wire::StatusRequest{});
+}
+
+Result<wire::MemoryReply> AskMemory(const std::string& address) {
+  return Ask<wire::MemoryReply>(address, wire::MemoryRequest{});
+}
+
+std::string MemoryTable(const wire::MemoryReply& reply) {
+  std::ostringstream out;
+  out << "node " << reply.node << "  " << Bytes(reply.store_used) << " of " << Bytes(reply.store_bytes) << " in "
+      << reply.objects.size() << " objects\n";
+  if (reply.objects.empty()) return out.str();
+  std::vector<const wire::MemoryReply::Object*> objects;
+  for (const wire::MemoryReply::Object& object : reply.objects) objects.push_back(&object);
+  std::sort(objects.begin(), objects.end(), [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
+  char line[256];
+  std::snprintf(line, sizeof line, "  %-32s %10s  %-9s %-10s %7s  %s\n", "object", "size", "where", "owner", "holders",
+                "read by");
+  out << line;
+  for (const wire::MemoryReply::Object* object : objects) {
+    const char* where = object->copy ? "copy" : object->spilled ? "disk" : "memory";
+    const std::string owner = object->copy             ? "elsewhere"
+                              : object->owner_pid == 0 ? "gone"
+                                                       : Cat("pid ", object->owner_pid);
+    std::string readers;
+    for (const std::uint32_t pid : object->readers) readers += Cat(readers.empty() ? "pid " : ", ", pid);
+    std::snprintf(line, sizeof line, "  %-32s %10s  %-9s %-10s %7u  ", ToHex(object->id).c_str(),
+                  Bytes(object->bytes).c_str(), where, owner.c_str(), object->holders);
+    out << line << readers << "\n";
+  }
+  return out.str();
 }
 
 std::string StatusTable(const std::vector<NodeStatus>& nodes) {

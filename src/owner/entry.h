@@ -71,6 +71,7 @@ struct Extra {
   std::vector<Hole> holes;
   std::uint32_t missing = 0;      // holes not ready
   std::vector<std::byte> header;  // the spec's header and name, while parked
+  CallOrigin origin;              // and who made the call
 
   // Lineage (rebuild.cc).
   std::vector<Entry*> inputs;    // what the spec has by its place, in that order: lineage; counted, too, while it runs

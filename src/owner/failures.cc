@@ -12,6 +12,7 @@
 namespace manta::owner {
 
 void Owner::Succeed(Entry* entry) {
+  if (recorder_ != nullptr) NoteOutcome(entry);
   entry->state.store(State::kReady, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0) {
     std::string frames;
@@ -24,6 +25,7 @@ void Owner::Succeed(Entry* entry) {
 void Owner::Fail(Entry* entry, Failure failure) {
   entry->failure = new Failure(std::move(failure));
   entry->where = Where::kFailure;
+  if (recorder_ != nullptr) NoteOutcome(entry);
   entry->state.store(State::kFailed, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
     std::string frames;

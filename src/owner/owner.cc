@@ -46,6 +46,7 @@ Owner::Owner(Setup setup)
       bell_(&setup_.node->bell(setup_.welcome.process)),
       store_(std::make_shared<StoreHold>(setup_.arena, setup_.link, setup_.welcome.process)),
       log_(*setup_.arena, chunks_) {
+  StartRecording();
   lanes_.push_back(nullptr);
   Status status;
   plain_ = Intern(TaskOptions{}, &status)->queue;

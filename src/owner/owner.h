@@ -23,6 +23,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "lineage/recall.h"
+#include "lineage/record.h"
 #include "manta/internal/core.h"
 #include "manta/options.h"
 #include "owner/class_queue.h"
@@ -92,7 +94,8 @@ class Owner {
     std::shared_ptr<shm::Arena> arena;
     std::shared_ptr<shm::NodeArea> node;
     wire::Welcome welcome;
-    Id job;  // empty in a worker until a task gives it one
+    std::shared_ptr<const lineage::Recall> recall;  // of a job that goes on after a crash
+    Id job;                                         // empty in a worker until a task gives it one
     std::string space;
     InPlaceRunner* runner = nullptr;
     std::string (*function_name)(const void*) = nullptr;  // for messages
@@ -143,6 +146,14 @@ class Owner {
   // ---- lineage (rebuild.cc) ----
   // Has those of them made again that are known to be missing. True: there were such.
   bool Rebuild(std::span<Entry* const> entries);
+
+  // ---- lineage on disk (record.cc) ----
+  // Returns when all that this process has seen is on disk.
+  Status Commit();
+  // For a call that the calling thread is about to run itself (InPlaceRunner): its futures, one for each return.
+  std::vector<Entry*> BeginReplay(shm::SpecHeader* header);
+  // A value under the name that it had when it was recorded; for as long as the process lives.
+  void Plant(const Id& id, std::span<const std::byte> value);
 
   // ---- waiting (wait.cc) ----
   // Asks the daemon for those that other processes own.
@@ -247,7 +258,8 @@ class Owner {
   [[nodiscard]] bool Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
                             internal::Arguments& arguments);
   // Writes header, name and arguments into the log and pushes the call.
-  Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments);
+  Status Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments,
+               const CallOrigin& origin);
   void Park(Entry* entry, const shm::SpecHeader& header, std::string_view name, internal::Arguments& arguments);
   void Unpark(Entry* entry);
   // The queue for a call of `queue` whose arguments are at hand: the same one, unless more of them is on another node.
@@ -340,6 +352,17 @@ class Owner {
   void OnObjectLost(const wire::ObjectLost& message);
   void OnUnheld(const wire::Unheld& message);
 
+  // Lineage on disk (record.cc).
+  void StartRecording();
+  std::uint64_t& RecordOf(const Entry* entry);
+  void NoteCall(Entry* entry, const shm::SpecHeader& header, std::string_view name,
+                std::span<const std::byte> arguments, const CallOrigin& origin);
+  void NoteOutcome(const Entry* entry);
+  void Recorded();
+  // The call was made, and ended, before a crash: then it is over.
+  bool Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments);
+  Status AwaitRoomToRecord();  // without the mutex
+
   void EndLease(std::uint64_t request, const Failure* lost, std::uint64_t token);
   void ReleaseLease(Lane& lane, const Failure* lost);
 
@@ -427,6 +450,12 @@ class Owner {
     std::string why;
   };
   std::unordered_map<NodeNumber, NodeLoss> gone_;
+
+  // Lineage on disk.
+  std::unique_ptr<lineage::Encoder> recorder_;  // none: it is not
+  std::vector<std::uint64_t> recorded_;         // by an entry's index: its record, and which return of it
+  shm::Doorbell* keeper_bell_ = nullptr;        // the daemon's
+  std::atomic<bool> behind_{false};             // records wait for room in the ring
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
   // each on their own, and are woken when what they wait for is there, or to lead.

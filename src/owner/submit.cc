@@ -197,6 +197,9 @@ Entry* Owner::NewCall(const shm::SpecHeader& header, const Plan* plan, internal:
     scope.entries.clear();
     scope.actors.clear();
   }
+  if (recorder_ != nullptr) {
+    for (std::uint32_t i = 0; i < header.returns; ++i) RecordOf(out[i]) = 0;
+  }
   ++submitted_;
   bell_->submitted.store(submitted_, std::memory_order_relaxed);
   return entry;
@@ -208,6 +211,9 @@ Status Owner::Submit(const internal::Site& site, internal::Arguments& arguments,
     Status status;
     plan = Intern(plan->options, &status);  // its caller was made for a cluster that was shut down
     if (!status.ok()) return status;
+  }
+  if (behind_.load(std::memory_order_relaxed)) {
+    if (Status s = AwaitRoomToRecord(); !s.ok()) return s;
   }
   shm::SpecHeader header;
   if (Status s = FillSpec(site, plan, returns, &header); !s.ok()) return s;
@@ -233,9 +239,16 @@ bool Owner::Launch(Entry* entry, shm::SpecHeader& header, std::string_view name,
   header.entry = entry->index;
   header.generation = entry->generation;
   if (entry->retries == 0) header.flags |= shm::SpecHeader::kOnce;
+  if (setup_.recall != nullptr && Recalled(entry, header, arguments)) {
+    SettleDoomed();
+    return false;
+  }
+  const Caller& caller = ThisCaller();
+  const CallOrigin origin{caller.parent, caller.path, caller.calls - 1};
   if (arguments.holes.empty()) {
-    if (Status s = Write(entry, header, name, arguments.bytes); !s.ok()) FailCall(entry, ToFailure(s));
+    if (Status s = Write(entry, header, name, arguments.bytes, origin); !s.ok()) FailCall(entry, ToFailure(s));
   } else {
+    entry->more().origin = origin;
     Park(entry, header, name, arguments);
     if (entry->extra->missing == 0) Unpark(entry);
   }
@@ -252,7 +265,8 @@ void Owner::WakeBackground() {
   background_wake_.notify_all();
 }
 
-Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments) {
+Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name, std::span<const std::byte> arguments,
+                    const CallOrigin& origin) {
   header.bytes = static_cast<std::uint32_t>(sizeof header + shm::Padded(name.size()) + shm::Padded(arguments.size()));
   header.digest = Digest(header, arguments);
   const std::uint64_t offset = log_.Append(header.bytes);
@@ -272,6 +286,7 @@ Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name,
       log_.Keep(offset);
     }
   }
+  if (recorder_ != nullptr) NoteCall(entry, header, name, arguments, origin);
   ActorEntry* actor = entry->queue->actor;
   if (actor == nullptr || actor->order.empty()) {
     Push(entry);
@@ -379,7 +394,7 @@ void Owner::Unpark(Entry* entry) {
                          extra.header.size() - sizeof header);
   extra.header = {};
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
-  if (Status s = Write(entry, header, name, arguments); !s.ok()) FailCall(entry, ToFailure(s));
+  if (Status s = Write(entry, header, name, arguments, extra.origin); !s.ok()) FailCall(entry, ToFailure(s));
 }
 
 ClassQueue& Owner::Located(ClassQueue& queue, std::span<Entry* const> arguments) {

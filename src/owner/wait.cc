@@ -375,6 +375,7 @@ bool Owner::Housekeep(std::int64_t now_us) {
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
     CheckTimeouts(now_us);
+    if (recorder_ != nullptr && recorder_->Flush()) behind_.store(false, std::memory_order_relaxed);
     SendQueued(&frames);
   }
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));

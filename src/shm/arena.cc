@@ -44,7 +44,7 @@ std::uint64_t ChunkAllocator::Allocate(std::uint64_t bytes) {
     used_ += chunks * kChunkBytes;
     return offset;
   }
-  if (chunks * kChunkBytes > kArenaBytes - next_) return 0;
+  if (chunks * kChunkBytes > kChunksEnd - next_) return 0;
   const std::uint64_t offset = next_;
   next_ += chunks * kChunkBytes;
   used_ += chunks * kChunkBytes;

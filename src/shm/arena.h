@@ -20,6 +20,7 @@ inline constexpr std::uint64_t kPinBoardOffset = 4096;     // see store/pins.h
 inline constexpr std::uint32_t kPinSlots = 4096;           // 8 bytes each
 inline constexpr std::uint64_t kChunksOffset = 64ULL << 10;
 inline constexpr std::uint64_t kChunkBytes = 64ULL << 10;
+inline constexpr std::uint64_t kChunksEnd = kArenaBytes - (16ULL << 20);  // above: shm/lineage_ring.h
 
 struct ArenaHeader {
   std::uint32_t magic;

@@ -39,7 +39,7 @@ TEST(ChunkAllocator, HandsOutDisjointRunsThatAreValidUntilTheArenaIsUsedUp) {
   EXPECT_EQ(runs.size(), 15U);  // the header takes a little of the 16
   EXPECT_EQ(chunks.used_bytes(), 15 * kRun);
   while ((offset = chunks.Allocate(1)) != 0) EXPECT_TRUE(Arena::Valid(offset, kChunkBytes));
-  EXPECT_EQ(chunks.used_bytes(), kArenaBytes - kChunksOffset);
+  EXPECT_EQ(chunks.used_bytes(), kChunksEnd - kChunksOffset);
   EXPECT_EQ(chunks.Allocate(kRun), 0U);
   chunks.Free(*runs.begin(), kRun);
   EXPECT_EQ(chunks.Allocate(kRun), *runs.begin());
@@ -51,7 +51,7 @@ TEST(ChunkAllocator, RefusesARunThatNoArenaHasRoomFor) {
   EXPECT_EQ(chunks.Allocate(1ULL << 63), 0U);
   EXPECT_EQ(chunks.Allocate(~0ULL), 0U);
   EXPECT_EQ(chunks.used_bytes(), 0U);
-  EXPECT_EQ(chunks.Allocate(kArenaBytes - kChunksOffset), kChunksOffset);
+  EXPECT_EQ(chunks.Allocate(kChunksEnd - kChunksOffset), kChunksOffset);
 }
 
 TEST(Arena, OffsetsOutsideOrUnalignedAreNotValid) {

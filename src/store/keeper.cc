@@ -272,4 +272,37 @@ KeeperStats Keeper::stats() const {
   return stats;
 }
 
+std::vector<Keeper::Facts> Keeper::List() const {
+  std::unordered_map<Pin, std::vector<ProcessId>> readers;
+  std::vector<Pin> pins;
+  for (const auto& [process, board] : boards_) {
+    pins.clear();
+    board.Collect(&pins);
+    for (const Pin pin : pins) readers[pin].push_back(process);
+  }
+  std::vector<Facts> all;
+  for (const auto& [id, segment] : segments_) {
+    segment->ForEach([&, number = id](const RowCopy& row) {
+      if (row.state != RowState::kSealed) return;
+      Facts facts;
+      facts.object = row.object;
+      facts.bytes = row.length;
+      facts.owner = row.owner;
+      facts.copy = row.owner == kCopies;
+      if (const auto it = readers.find(PinOf(number, row.row)); it != readers.end()) facts.readers = it->second;
+      all.push_back(std::move(facts));
+    });
+  }
+  for (const auto& [id, stored] : stored_) {
+    if (!stored.place.nowhere()) continue;
+    Facts facts;
+    facts.object = id;
+    facts.bytes = stored.piece.length;
+    facts.owner = LocalOf(stored.owner);
+    facts.spilled = true;
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
 }  // namespace manta::store

@@ -132,6 +132,16 @@ class Keeper {
 
   // Scans every table.
   [[nodiscard]] KeeperStats stats() const;
+  // Every object that is sealed, with the processes that look at it now.
+  struct Facts {
+    Id object;
+    std::uint64_t bytes = 0;
+    std::uint32_t owner = 0;  // LocalOf
+    bool spilled = false;     // only on disk
+    bool copy = false;        // of another node's
+    std::vector<ProcessId> readers;
+  };
+  [[nodiscard]] std::vector<Facts> List() const;
 
  private:
   struct Segment;

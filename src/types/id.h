@@ -35,6 +35,15 @@ struct Id {
   return Id{Mix(a ^ b), b | 1};  // never empty
 }
 
+// Who makes a call, and which of its calls it is: that is its id.
+struct CallOrigin {
+  Id parent;                // the running task, or the job
+  std::uint64_t path = 0;   // which thread of it
+  std::uint64_t index = 0;  // of the calls made there
+
+  [[nodiscard]] Id id() const { return DeriveId(parent, path, index); }
+};
+
 // The id of the `index`-th value a task returns. Return 0 has the task's own id.
 [[nodiscard]] constexpr Id ReturnId(const Id& task, std::uint32_t index) {
   if (index == 0) return task;

@@ -21,7 +21,7 @@ using AllMessages =
                GroupList, WatchGroup, GroupChanged, ListNodes, NodeList, Expect, Publish, WaitObjects, ObjectReady,
                Hold, HoldFar, Drop, NodeGone, ObjectLost, Unheld, SegmentRequest, SegmentLent, OpenSegment,
                SegmentOpened, Restore, Restored, Fetch, Fetched, FetchAhead, FreeObjects, SegmentReturn, Fork, Forked,
-               Exited, LogLines, StatusRequest, StatusReply, ControlHello, ControlWelcome, ControlGet, ControlValue,
+               Exited, LogLines, StatusRequest, StatusReply, MemoryRequest, MemoryReply, ControlHello, ControlWelcome, ControlGet, ControlValue,
                ControlWrite, ControlWritten, ControlScan, ControlEntries, ControlWatch, ControlChanges, ControlUnwatch,
                ControlWatchEnded, NodeHello, NodeWelcome, HeartbeatSeen, Probe, ClusterView, Withdraw, Fenced, Drain,
                Farewell, NodesRequest, StopCluster, NewToken, SchedulerHello, SchedulerWelcome, ClaimName, FindName,

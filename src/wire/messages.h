@@ -98,6 +98,8 @@ enum class Kind : std::uint16_t {
   kGroupChanged,
   kListNodes,
   kNodeList,
+  kMemory,
+  kMemoryReply,
 };
 
 // ---- life of a process ----
@@ -123,6 +125,10 @@ struct Hello {
   std::vector<std::string> arguments;  // argv of the driver, so that a worker's statics see the same
   std::string space = "default";       // a driver's namespace of actor names
   Resources quota = {};                // a driver's wish for its job (rules/job_quota.h); empty: no more than all have
+  // Of a driver whose lineage is kept on disk (doc/lineage.md).
+  std::string job_name;       // empty: it is not
+  bool resume = false;        // go on with the job of that name, if there is one
+  bool keep_lineage = false;  // also when the job has ended well
 };
 // N -> P. Descriptor: the node area.
 struct Welcome {
@@ -139,6 +145,9 @@ struct Welcome {
   bool tls = false;
   std::string space = "default";  // the job's namespace of actor names
   Resources quota = {};           // what the job may have at a time, all over the cluster; of what is not named, all
+  Id job;                         // a driver's: another than it drew, if it goes on with an earlier one
+  bool resumed = false;           // it does
+  std::string lineage;  // the job's folder, if lineage is kept there: write it to the ring (shm/lineage_ring.h)
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -692,6 +701,29 @@ struct StatusReply {
   };
   std::vector<Job> jobs;
   std::uint64_t calls_replayed = 0;  // of actors that came back here
+};
+
+// T -> N, a call answered by MemoryReply: every large object of this node.
+struct MemoryRequest {
+  static constexpr Kind kKind = Kind::kMemory;
+  std::uint8_t unused = 0;
+};
+struct MemoryReply {
+  static constexpr Kind kKind = Kind::kMemoryReply;
+  struct Object {
+    Id id;
+    std::uint64_t bytes = 0;
+    ProcessId owner = kNoProcess;
+    std::uint32_t owner_pid = 0;         // 0: gone, or of another node
+    std::uint32_t holders = 0;           // the owner's Refs count as one, if nobody else has one
+    std::vector<std::uint32_t> readers;  // pids of those that look at it now
+    bool spilled = false;
+    bool copy = false;  // of another node's object
+  };
+  std::string node;
+  std::uint64_t store_bytes = 0;
+  std::uint64_t store_used = 0;
+  std::vector<Object> objects;
 };
 
 }  // namespace manta::wire

@@ -16,6 +16,9 @@ namespace {
 int server_fd = -1;
 char fresh_fds[64];
 bool in_worker = false;
+ReplayEntry replay_main = nullptr;
+char* replay_folder = nullptr;  // copies, never freed
+char* replay_tasks = nullptr;
 
 // Takes the variables out of the environment. True if this process is not to run the user's main.
 bool TakeOrders() {
@@ -32,20 +35,31 @@ bool TakeOrders() {
     unsetenv("MANTA_WORKER_FDS");
     in_worker = true;
   }
-  return in_worker;
+  const char* folder = secure_getenv("MANTA_REPLAY");
+  const char* tasks = secure_getenv("MANTA_REPLAY_TASKS");
+  if (folder != nullptr && tasks != nullptr && replay_main != nullptr && !in_worker) {
+    replay_folder = strdup(folder);
+    replay_tasks = strdup(tasks);
+  }
+  unsetenv("MANTA_REPLAY");
+  unsetenv("MANTA_REPLAY_TASKS");
+  return in_worker || replay_folder != nullptr;
 }
 
 // Statics are not destroyed: a worker is a copy, and what they would clean up is the driver's.
 int WorkerInsteadOfMain(int, char**, char**) {
+  if (replay_folder != nullptr && !in_worker) std::exit(replay_main(replay_folder, replay_tasks));
   _exit(fresh_fds[0] != '\0' ? FreshWorkerMain(fresh_fds) : ForkServerMain(server_fd));
 }
 
 }  // namespace
 
+void SetReplayMain(ReplayEntry entry) { replay_main = entry; }
+
 bool InWorkerProcess() { return in_worker; }
 
 void DivertIfForkServer() {
-  if (!in_worker && TakeOrders()) WorkerInsteadOfMain(0, nullptr, nullptr);
+  if (!in_worker && replay_folder == nullptr && TakeOrders()) WorkerInsteadOfMain(0, nullptr, nullptr);
 }
 
 }  // namespace manta::worker

@@ -7,6 +7,11 @@
 
 namespace manta::worker {
 
+// What runs instead of main with MANTA_REPLAY and MANTA_REPLAY_TASKS in the environment (api/replay.cc). Set by the
+// library's own statics, which are constructed before.
+using ReplayEntry = int (*)(const char* folder, const char* which);
+void SetReplayMain(ReplayEntry entry);
+
 // This process is a fork server or a worker.
 [[nodiscard]] bool InWorkerProcess();
 

@@ -1,0 +1,150 @@
+// Lineage as bytes: one stream per owner, in which every call stands with its code and arguments, and later what came
+// of it. Written at the full rate of calls, so records are small (a call of a number and its answer are some 6 bytes)
+// and made in a few nanoseconds.
+//
+// How they get small. Ids are not written: they are derived from the caller and the number of the call, which is
+// mostly one more than the last. Code is written once and then named by a number. Arguments and values are words
+// that are written as what differs from the call before, without leading zeros: counters cost a byte.
+//
+// A stream consists of chapters, which a reader can begin with: nothing in them refers to what stands before, but for
+// the sequence numbers of calls, which go on.
+//
+// Arguments are those of the spec (shm/spec.h): small values in it, large ones by their name. Values up to 4 KB are
+// whole, of larger ones there is the size.
+//
+// Encoder and Decoder are pure; neither locks. The decoder trusts nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "shm/lineage_ring.h"
+#include "shm/spec.h"
+#include "types/failure.h"
+#include "types/id.h"
+#include "types/status.h"
+
+namespace manta::lineage {
+
+// The code of a call: SpecHeader without what is different for each.
+struct Function {
+  shm::SpecHeader header;  // id, entry, generation, bytes and digest are 0
+  std::string name;
+  Id actor;  // whose method it is
+  bool operator==(const Function& other) const;
+};
+
+enum class OutcomeKind : std::uint8_t { kValue = 0, kStored = 1, kFailed = 2 };
+
+// What a reader is told.
+struct TaskRecord {
+  std::uint64_t sequence = 0;  // in its stream; from 1
+  CallOrigin origin;
+  Id id;
+  const Function* function = nullptr;    // until the next chapter
+  std::span<const std::byte> arguments;  // items as in a spec; until the next record
+  bool whole = true;                     // false: they were too many to be written down
+};
+struct OutcomeRecord {
+  std::uint64_t sequence = 0;  // of the call
+  std::uint32_t index = 0;     // which return
+  OutcomeKind kind = OutcomeKind::kValue;
+  std::span<const std::byte> value;  // kValue; until the next record
+  std::uint64_t size = 0;            // of the value
+  Code code = Code::kOk;             // kFailed
+  std::string_view message;
+};
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void OnTask(const TaskRecord& task) = 0;
+  virtual void OnOutcome(const OutcomeRecord& outcome) = 0;
+};
+
+// The words of the last call or answer of some kind, from which the next one is told apart.
+using Words = std::vector<std::uint64_t>;
+
+class Encoder {
+ public:
+  explicit Encoder(shm::LineageMemory* ring) : ring_(ring) {}
+
+  // A call; its sequence number. `arguments` as they stand in the spec.
+  std::uint64_t Task(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
+                     std::span<const std::byte> arguments);
+  void Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value);
+  void Stored(std::uint64_t sequence, std::uint32_t index, std::uint64_t size);
+  void Failed(std::uint64_t sequence, std::uint32_t index, const Failure& failure);
+
+  // Records that found no room in the ring wait here. True: none does (any more).
+  bool Flush();
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  [[nodiscard]] shm::LineageMemory& memory() { return ring_.memory(); }
+
+ private:
+  std::byte* Begin(std::size_t most);
+  void End(const std::byte* end);
+  void NewChapter();
+  std::uint32_t NumberOf(const shm::SpecHeader& header, std::string_view name, const Id& actor);
+  void OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t sequence, std::uint32_t index);
+
+  shm::LineageWriter ring_;
+  std::deque<std::string> waiting_;  // records
+  std::vector<std::byte> scratch_;   // the record being written, if not in the ring
+  bool in_ring_ = false;
+  std::byte* begin_ = nullptr;
+
+  std::uint64_t written_ = 0;       // bytes of the stream, also of those that wait
+  std::uint64_t chapter_ends_ = 0;  // when `written_` gets there
+  std::uint64_t sequence_ = 0;      // of the last call
+  // State of the chapter.
+  CallOrigin next_;             // the next call, if it is as expected
+  std::uint64_t answered_ = 0;  // the last sequence that had an outcome
+  std::uint32_t function_ = 0;  // of the last call
+  struct Known {
+    Function function;
+    Words last;  // arguments
+  };
+  std::vector<std::unique_ptr<Known>> functions_;
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> by_hash_;
+  struct Recent {
+    std::uint64_t hash = 0;
+    std::uint32_t number = 0;
+  };
+  Recent recent_[64];
+  Words last_value_;
+};
+
+class Decoder {
+ public:
+  // Whole records of one stream. `chapter`: they begin one. kCorrupt: they make no sense; what came before was told.
+  Status Read(std::span<const std::byte> bytes, bool chapter, Sink& sink);
+  // Something is missing: nothing is read until a chapter begins.
+  void Lose() { lost_ = true; }
+  [[nodiscard]] bool lost() const { return lost_; }
+
+ private:
+  struct Known {
+    Function function;
+    Words last;
+  };
+  bool lost_ = true;
+  CallOrigin next_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t answered_ = 0;
+  std::uint32_t function_ = 0;
+  std::vector<std::unique_ptr<Known>> functions_;
+  Words last_value_;
+  std::vector<std::byte> bytes_;
+};
+
+// A digest of a result, to be compared and shown.
+[[nodiscard]] std::uint64_t DigestOf(std::span<const std::byte> bytes);
+
+}  // namespace manta::lineage

@@ -1,0 +1,210 @@
+// Lineage on disk: what a job with a name leaves when it is killed, what `manta lineage` and `manta replay` make of it,
+// and that a job that ends well leaves nothing.
+#include <filesystem>
+#include <regex>
+
+#include "fixture.h"
+
+namespace manta::testing {
+namespace {
+
+class LineageTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    state_ = folder_.path() + "/state";
+    unsetenv("MANTA_ADDRESS");
+    setenv("MANTA_SECRETS", state_.c_str(), 1);
+  }
+  void TearDown() override {
+    std::error_code error;
+    std::filesystem::remove_all(state_, error);
+  }
+
+  struct Answer {
+    int status = 0;
+    std::string out;
+    std::string err;
+  };
+  Answer Manta(std::vector<std::string> words) {
+    words.insert(words.begin(), {"--secrets", state_});
+    Child child("manta", words);
+    Answer answer;
+    answer.status = child.Finish(60s);
+    answer.out = child.Out();
+    answer.err = child.Err();
+    return answer;
+  }
+  static void Kill(Child& child) {
+    kill(child.pid(), SIGKILL);
+    child.Finish();
+    EXPECT_TRUE(child.LeavesNothing(20s)) << Describe(Marked(child.mark()));
+  }
+  [[nodiscard]] std::vector<std::string> Logs(const std::string& job) const {
+    std::vector<std::string> paths;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(state_ + "/jobs/" + job, error)) {
+      if (entry.path().extension() == ".log") paths.push_back(entry.path());
+    }
+    return paths;
+  }
+  [[nodiscard]] bool JobIsThere(const std::string& job) const {
+    return std::filesystem::exists(state_ + "/jobs/" + job);
+  }
+  // The number before " calls".
+  static std::uint64_t CallsIn(const std::string& text) {
+    std::smatch match;
+    return std::regex_search(text, match, std::regex("(\\d+) calls")) ? std::stoull(match[1]) : 0;
+  }
+  static std::string After(const std::string& text, const std::string& word) {
+    const std::size_t at = text.find("\n" + word + " ");
+    if (at == std::string::npos) return {};
+    const std::size_t from = at + word.size() + 2;
+    return text.substr(from, text.find_first_of(" \n", from) - from);
+  }
+
+  Folder folder_;
+  std::string state_;
+};
+
+TEST_F(LineageTest, AfterTheDriverIsKilledEveryIdIsDerivedAndTasksGiveTheSameResult) {
+  Child driver("durable", {"work", "demo"});
+  ASSERT_TRUE(driver.Says("committed", 60s)) << driver.Out() << driver.Err();
+  Kill(driver);
+  const Answer lineage = Manta({"lineage", "demo"});
+  EXPECT_EQ(lineage.status, 0) << lineage.err;
+  // 3000 squares, who, 20 texts, the chain of 6, last, 1 and its ref, a tree of 31
+  EXPECT_EQ(CallsIn(lineage.out), 3061U) << lineage.out;
+  EXPECT_NE(lineage.out.find("3061 finished, of which 0 failed"), std::string::npos) << lineage.out;
+
+  const std::string out = driver.Out();
+  for (const char* word : {"id", "last", "ref"}) {
+    const std::string id = After(out, word);
+    ASSERT_EQ(id.size(), 32U) << out;
+    const Answer replay = Manta({"replay", id});
+    EXPECT_EQ(replay.status, 0) << replay.out << replay.err;
+    EXPECT_NE(replay.out.find("the same as recorded"), std::string::npos) << word << replay.out << replay.err;
+    EXPECT_NE(replay.out.find(id), std::string::npos) << replay.out;
+    EXPECT_EQ(replay.out.find("main runs"), std::string::npos);
+  }
+  const Answer sample = Manta({"replay", "--job", "demo", "--sample", "1000"});
+  EXPECT_EQ(sample.status, 0) << sample.out << sample.err;
+  EXPECT_NE(sample.out.find("1000 of 1000 tasks gave the recorded result"), std::string::npos)
+      << sample.out << sample.err;
+  const Answer listed = Manta({"lineage"});
+  EXPECT_EQ(listed.out, "demo\n");
+}
+
+TEST_F(LineageTest, WhatWasCommittedIsThereWhenWhatCameLaterIsCutOff) {
+  Child driver("durable", {"commit", "cut"});
+  ASSERT_TRUE(driver.Says("more", 60s)) << driver.Out() << driver.Err();
+  const std::uint64_t committed = std::stoull(After(driver.Out(), "committed"));
+  // Both at once: nobody has time to write anything down.
+  const Cast cast = CastOf(driver.mark());
+  kill(cast.daemon, SIGKILL);
+  Kill(driver);
+  const std::vector<std::string> logs = Logs("cut");
+  ASSERT_EQ(logs.size(), 1U);
+  const std::uint64_t whole = std::filesystem::file_size(logs[0]);
+  ASSERT_GE(whole, committed);
+  // As if the power had failed: of what was not synced, any part is there.
+  for (const std::uint64_t size : {whole, whole - (whole - committed) / 2, committed + 3, committed}) {
+    std::filesystem::resize_file(logs[0], size);
+    const Answer lineage = Manta({"lineage", "cut"});
+    EXPECT_EQ(lineage.status, 0) << lineage.err;
+    EXPECT_GE(CallsIn(lineage.out), 1000U) << size << lineage.out;
+  }
+}
+
+TEST_F(LineageTest, DamageIsToldWithItsOffset) {
+  Child driver("durable", {"commit", "harmed"});
+  ASSERT_TRUE(driver.Says("more", 60s)) << driver.Out() << driver.Err();
+  Kill(driver);
+  const std::vector<std::string> logs = Logs("harmed");
+  ASSERT_EQ(logs.size(), 1U);
+  std::fstream file(logs[0], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(200);
+  file.write("damaged", 7);
+  file.close();
+  const Answer lineage = Manta({"lineage", "harmed"});
+  EXPECT_NE(lineage.status, 0);
+  EXPECT_NE(lineage.err.find("is damaged at offset 40"), std::string::npos) << lineage.err;
+}
+
+TEST_F(LineageTest, AJobThatEndsWellLeavesNothing) {
+  Child driver("durable", {"end", "brief"});
+  EXPECT_EQ(driver.Finish(), 0) << driver.Err();
+  EXPECT_FALSE(JobIsThere("brief"));
+}
+
+TEST_F(LineageTest, LineageStaysIfOneAsksForIt) {
+  Child driver("durable", {"keep", "kept"});
+  EXPECT_EQ(driver.Finish(), 0) << driver.Err();
+  EXPECT_EQ(CallsIn(Manta({"lineage", "kept"}).out), 100U);
+}
+
+TEST_F(LineageTest, AFailedTaskStaysAndFailsAgainWhenReplayed) {
+  Child driver("durable", {"fail", "bad"});
+  EXPECT_EQ(driver.Finish(), 0) << driver.Err();
+  const Answer lineage = Manta({"lineage", "bad", "--tasks"});
+  EXPECT_NE(lineage.out.find("1 finished, of which 1 failed"), std::string::npos) << lineage.out;
+  const Answer replay = Manta({"replay", lineage.out.substr(0, 12)});
+  EXPECT_EQ(replay.status, 0) << replay.out << replay.err;
+  EXPECT_NE(replay.out.find("unlucky 13; as recorded"), std::string::npos) << replay.out << replay.err;
+}
+
+TEST_F(LineageTest, AJobWithoutANameLeavesNoFileAndHasNothingToCommit) {
+  Child driver("durable", {"uncommitted", ""});
+  EXPECT_EQ(driver.Finish(), 0) << driver.Err();
+  EXPECT_NE(driver.Out().find("invalid: Commit"), std::string::npos) << driver.Out();
+  EXPECT_FALSE(std::filesystem::exists(state_));
+}
+
+TEST_F(LineageTest, AJobThatIsResumedRunsOnlyWhatHadNotEnded) {
+  const std::string effects = folder_.path() + "/effects";
+  Child first("durable", {"effects", "on", effects, "10", "6"});
+  ASSERT_TRUE(first.Says("half", 60s)) << first.Out() << first.Err();
+  Kill(first);
+  EXPECT_EQ(Lines(ReadFile(effects)).size(), 6U);
+  Child second("durable", {"resume", "on", effects, "10", "8"});
+  ASSERT_TRUE(second.Says("half", 60s)) << second.Out() << second.Err();
+  Kill(second);
+  EXPECT_EQ(Lines(ReadFile(effects)).size(), 8U);
+  Child third("durable", {"resume", "on", effects, "10", "-1"});
+  EXPECT_EQ(third.Finish(), 0) << third.Err();
+  EXPECT_NE(third.Out().find("sum 450"), std::string::npos) << third.Out();
+  EXPECT_THAT(Lines(ReadFile(effects)), ::testing::ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"));
+  EXPECT_FALSE(JobIsThere("on"));
+}
+
+TEST_F(LineageTest, AJobThatIsResumedAndCallsSomethingElseIsTold) {
+  const std::string effects = folder_.path() + "/effects";
+  Child first("durable", {"effects", "other", effects, "10", "6"});
+  ASSERT_TRUE(first.Says("half", 60s)) << first.Out() << first.Err();
+  Kill(first);
+  Child second("durable", {"resume", "other", effects + "2", "10", "-1"});
+  EXPECT_NE(second.Finish(), 0);
+  EXPECT_NE(second.Err().find("was another one when it was recorded (with other arguments)"), std::string::npos)
+      << second.Err();
+}
+
+TEST_F(LineageTest, AJobThatWasNeverThereIsResumedFromItsBeginning) {
+  const std::string effects = folder_.path() + "/effects";
+  Child only("durable", {"resume", "new", effects, "3", "-1"});
+  EXPECT_EQ(only.Finish(), 0) << only.Err();
+  EXPECT_NE(only.Out().find("sum 30"), std::string::npos) << only.Out();
+}
+
+TEST_F(LineageTest, TwoJobsOfOneNameDoNotRunAtATime) {
+  Child first("durable", {"commit", "one"});
+  ASSERT_TRUE(first.Says("more", 60s)) << first.Err();
+  Child second("durable", {"commit", "one"});
+  EXPECT_TRUE(second.Says("refused: ", 20s));
+  EXPECT_NE(second.Out().find("the job 'one' runs already"), std::string::npos) << second.Out();
+  second.Finish();
+  Kill(first);
+  Child third("durable", {"end", "one"});
+  EXPECT_EQ(third.Finish(), 0) << third.Out() << third.Err();
+}
+
+}  // namespace
+}  // namespace manta::testing
