@@ -162,6 +162,36 @@ TEST_F(ClustersTest, ArgumentsOfTasksThatWaitElsewhereAreFetchedMeanwhile) {
   EXPECT_EQ(second.Get(), input.size());
 }
 
+TEST_F(ClustersTest, AChangedBuildIsAnotherProgram) {
+  StartTwo();
+  // Beside the library that it needs.
+  const std::string path = ProgramFolder() + "/build." + std::to_string(getpid());
+  const Sign go;
+  std::filesystem::copy_file(ProgramFolder() + "/build", path);
+  Child first(path);
+  EXPECT_EQ(first.Finish(), 0) << first.Err();
+  EXPECT_EQ(first.Out(), "build 1\n");
+  Child runs(path, {go.path()});
+  ASSERT_TRUE(runs.Says("ready")) << runs.Err();
+
+  // As a linker does it: a new file of the same name.
+  std::string text = ReadFile(path);
+  const std::size_t at = text.find("build 1");
+  ASSERT_NE(at, std::string::npos);
+  text[at + 6] = '2';
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << text;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  Child changed(path);
+  EXPECT_EQ(changed.Finish(), 0) << changed.Err();
+  EXPECT_EQ(changed.Out(), "build 2\n");
+  // Who was started before is what it was, though its file is gone.
+  go.Give();
+  EXPECT_EQ(runs.Finish(), 0) << runs.Err();
+  EXPECT_EQ(runs.Out(), "ready\nbuild 1\n");
+  std::filesystem::remove(path);
+}
+
 TEST_F(ClustersTest, ManyNodesOnOneMachineEndWithTheirCommand) {
   Child cluster("manta", {"--secrets", secrets_, "cluster", "--nodes", "4", "--store-bytes", "67108864"});
   ASSERT_TRUE(cluster.Says("Ctrl-C stops it")) << cluster.Err();
