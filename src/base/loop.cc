@@ -77,7 +77,15 @@ void Loop::RunOnce(std::int64_t timeout_us) {
 void Loop::Poll(int timeout_ms) {
   // Room for all of them: a Drain must not leave a ready one for the next round.
   std::vector<epoll_event> events(std::max<std::size_t>(watched_.size(), 1));
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  const auto wait = [&](int ms) {
+    return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
+  };
+  int count = 0;
+  while (timeout_ms != 0 && expected_until_ != 0 && count == 0) {
+    if (NowMicros() >= expected_until_) expected_until_ = 0;
+    count = wait(0);
+  }
+  if (count == 0) count = wait(timeout_ms);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const auto it = watched_.find(event.data.u64);
@@ -86,6 +94,8 @@ void Loop::Poll(int timeout_ms) {
     keep->callback(event.events);
   }
 }
+
+void Loop::Expect(std::int64_t micros) { expected_until_ = micros > 0 ? NowMicros() + micros : 0; }
 
 void Loop::RunTimers() {
   // Only what is due now: a timer that a callback sets for "at once" waits for the next round.

@@ -51,6 +51,10 @@ class Loop {
   // whatever anybody had sent before this call has been seen when it returns.
   void Drain() { Poll(0); }
 
+  // Something will come within so long, sooner than a sleep and a wake would take: until then the loop looks for it and
+  // does not sleep. 0: it has come.
+  void Expect(std::int64_t micros);
+
   // For those who wait elsewhere: readable when a round has something to do, apart from timers; and how long until the
   // next of these, -1: there is none.
   [[nodiscard]] int fd() const { return epoll_.get(); }
@@ -79,6 +83,7 @@ class Loop {
   std::unordered_map<std::uint64_t, std::shared_ptr<Watched>> watched_;
   std::multimap<std::int64_t, Timer> timers_;  // by due time
   OnTime after_round_;
+  std::int64_t expected_until_ = 0;
 };
 
 }  // namespace manta::base

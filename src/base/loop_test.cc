@@ -157,6 +157,20 @@ TEST_F(LoopTest, AnIdleLoopSleepsUntilItsTimer) {
   EXPECT_GE(NowMicros() - start, 5000);
 }
 
+TEST_F(LoopTest, WhatIsExpectedIsSeenAndWhatDoesNotComeIsNotWaitedForLongerThanAllowed) {
+  auto [here, there] = Pair();
+  int calls = 0;
+  ASSERT_TRUE(loop_->Watch(here.get(), EPOLLIN, [&](std::uint32_t) { ++calls; }).ok());
+  loop_->Expect(1'000'000'000);
+  ASSERT_EQ(write(there.get(), "x", 1), 1);
+  loop_->RunOnce(-1);
+  EXPECT_EQ(calls, 1);
+  loop_->Unwatch(here.get());
+  loop_->Expect(1000);
+  loop_->RunOnce(2000);  // comes back, though nothing happens
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(LoopTest, WatchingAClosedDescriptorIsAnError) {
   EXPECT_FALSE(loop_->Watch(-1, EPOLLIN, [](std::uint32_t) {}).ok());
 }

@@ -107,8 +107,9 @@ class RedisStorage : public Storage {
   const RedisAddress address_;
   std::unique_ptr<RedisConnection> connection_;
   bool ready_ = false;  // greeted
-  Status trouble_;      // why not
-  Status stopped_;      // for good
+  bool answers_soon_ = true;
+  Status trouble_;  // why not
+  Status stopped_;  // for good
   std::int64_t pause_us_ = 0;
   std::int64_t lost_since_ = 0;
   std::int64_t connect_until_ = 0;
