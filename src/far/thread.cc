@@ -67,7 +67,7 @@ void Thread::Run() {
 
 void Thread::Listen(bool on) {
   epoll_event event{};
-  event.events = on ? EPOLLIN : 0;
+  event.events = on ? std::uint32_t{EPOLLIN} : 0U;
   epoll_ctl(outer_.get(), EPOLL_CTL_MOD, loop_->fd(), &event);
 }
 
