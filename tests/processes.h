@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -168,8 +169,8 @@ class Folder {
     if (mkdtemp(name) != nullptr) path_ = name;
   }
   ~Folder() {
-    for (const std::string& file : Files()) unlink((path_ + "/" + file).c_str());
-    rmdir(path_.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
