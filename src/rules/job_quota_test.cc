@@ -90,7 +90,6 @@ TEST(JobQuota, ANodeThatClaimsMoreThanItWasGivenIsNotBelieved) {
 
 // Home and three nodes, each with a LeaseQueue; messages that are delayed, connections that break, nodes that die.
 TEST(JobQuota, IsNeverExceededWhateverIsLateOrLost) {
-  const Id job{7, 9};
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     std::mt19937 random(seed);
     const auto pick = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
