@@ -291,7 +291,7 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
   std::byte* at = Begin(1 + sizeof bytes + name.size());
   Put(&at, static_cast<std::byte>(kFunction));
   Put(&at, bytes);
-  std::memcpy(at, name.data(), name.size());
+  std::copy(name.begin(), name.end(), reinterpret_cast<char*>(at));
   End(at + name.size());
   const auto number = static_cast<std::uint32_t>(functions_.size());
   functions_.push_back(std::move(known));
