@@ -307,9 +307,7 @@ void RecoveryWorld::Ran(Process& process, const Acting::Arrived& arrived, std::u
     if (next == rules::ActorReplay::Next::kGiveUp) Violation("an actor's records were given up");
   }
   const bool local = NodeOf(arrived.caller) == NodeOf(process.pid);
-  const auto answer_it = [this, pid = process.pid, arrived, answer] {
-    AnswerCall(*Find(pid), arrived.caller, arrived.call, answer);
-  };
+  const auto answer_it = [this, pid = process.pid, arrived, answer] { AnswerCall(*Find(pid), arrived, answer); };
   const auto go_on = [this, pid = process.pid] {
     Find(pid)->acting->busy = false;
     ServeNext(*Find(pid));
@@ -360,9 +358,13 @@ void RecoveryWorld::CopyJournal(Process& process, Then copied) {
   });
 }
 
-void RecoveryWorld::AnswerCall(Process& process, ProcessId caller, const ActorCall& call, std::uint64_t answer) {
-  Send(process.pid, caller,
-       [this, caller, actor = call.actor, id = call.id, answer] { CallAnswered(*Find(caller), actor, id, answer); });
+void RecoveryWorld::AnswerCall(Process& process, const Acting::Arrived& arrived, std::uint64_t answer) {
+  // A caller whose connection broke has made another, and sends again what was not answered.
+  if (arrived.link != EpochOf(process.pid, arrived.caller)) return;
+  Send(process.pid, arrived.caller,
+       [this, caller = arrived.caller, actor = arrived.call.actor, id = arrived.call.id, answer] {
+         CallAnswered(*Find(caller), actor, id, answer);
+       });
 }
 
 // ---- calls, at the caller ----
@@ -392,8 +394,9 @@ void RecoveryWorld::ActorIs(Process& process, std::uint32_t actor, std::uint32_t
   ActorLine& line = process.lines[actor];
   if (epoch < line.epoch) return;
   line.epoch = epoch;
-  line.worker = worker;
-  if (worker != kNoProcess) SendCalls(process, actor, true);
+  // Out of reach, it is as good as none: when the link is back, its home is asked again.
+  line.worker = worker != kNoProcess && Reaches(NodeOf(process.pid), NodeOf(worker)) ? worker : kNoProcess;
+  if (line.worker != kNoProcess) SendCalls(process, actor, true);
 }
 
 // Those that were not sent yet, or all: what became of those that were is not known.
@@ -409,7 +412,7 @@ void RecoveryWorld::SendCalls(Process& process, std::uint32_t actor, bool again)
   for (const ActorCall& call : calls) {
     Send(process.pid, line.worker, [this, caller = process.pid, worker = line.worker, call] {
       Process& self = *Find(worker);
-      self.acting->queue.push_back({caller, call});
+      self.acting->queue.push_back({caller, call, EpochOf(caller, worker)});
       ServeNext(self);
     });
   }

@@ -296,7 +296,8 @@ void RecoveryWorld::StartWorker(NodeNumber number, const rules::Grant& grant) {
   node(number).workers[grant.lease] = worker.pid;
   time_.After(Delay(1'500), [this, pid = worker.pid, owner = grant.key.owner, request = grant.key.request] {
     if (Find(pid) == nullptr) return;
-    Send(pid, owner, [this, owner, request, pid] { LaneCame(*Find(owner), request, pid); });
+    // The daemon says so, which will also say when it is gone.
+    Send(DaemonOf(NodeOf(pid)), owner, [this, owner, request, pid] { LaneCame(*Find(owner), request, pid); });
   });
 }
 
@@ -366,8 +367,7 @@ void RecoveryWorld::TakeUnheld(NodeNumber number) {
       table_.HandlesGone(id, &actions);
       CarryActors(actions);
     } else {
-      Send(DaemonOf(number), driver_,
-           [this, id, holds = at.owner_holds[id]] { Unheld(*Find(driver_), id, holds); });
+      Send(DaemonOf(number), driver_, [this, id, holds = at.owner_holds[id]] { Unheld(*Find(driver_), id, holds); });
     }
   }
 }

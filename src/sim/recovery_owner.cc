@@ -39,9 +39,9 @@ std::uint32_t RecoveryWorld::Submit(Process& process, TaskSpec spec) {
   OwnedValue& entry = owning.values[value];
   entry.spec = std::move(spec);
   entry.refs = 2;  // the caller's, and while the task is under way
-  for (const Id& input : entry.spec.inputs) ++owning.values[owning.by_id.at(input)].refs;
+  for (const Id& input : entry.spec.inputs) ++owning.values.at(owning.by_id.at(input)).refs;
   if (!entry.spec.lent.empty()) {
-    OwnedValue& lent = owning.values[owning.by_id.at(entry.spec.lent)];
+    OwnedValue& lent = owning.values.at(owning.by_id.at(entry.spec.lent));
     ++lent.refs;
     if (!lent.escaped) HoldOwn(process, &lent);
   }
@@ -64,6 +64,10 @@ void RecoveryWorld::HoldOwn(Process& process, OwnedValue* entry) {
   entry->escaped = true;
   ++entry->holds;
   Hold(process, entry->spec.id, process.pid, [] {});
+}
+
+void RecoveryWorld::Revive(Process& process, OwnedValue* entry) {
+  if (++entry->refs == 1 && entry->escaped) HoldOwn(process, entry);
 }
 
 // The daemon says that nobody has a Ref to it.
@@ -136,12 +140,13 @@ void RecoveryWorld::Restart(Process& process, std::uint32_t task) {
   entry.spot = {};
   entry.got = 0;
   ++entry.rebuilds;
-  ++entry.refs;
   entry.spec.rerun = true;
-  for (const Id& input : entry.spec.inputs) ++owning.values.at(owning.by_id.at(input)).refs;
+  Revive(process, &entry);
+  for (const Id& input : entry.spec.inputs) Revive(process, &owning.values.at(owning.by_id.at(input)));
   if (!entry.spec.lent.empty()) {
     OwnedValue& lent = owning.values.at(owning.by_id.at(entry.spec.lent));
-    if (++lent.refs == 1 || !lent.escaped) HoldOwn(process, &lent);
+    Revive(process, &lent);
+    if (!lent.escaped) HoldOwn(process, &lent);
   }
   Resend(process, task);
 }
@@ -369,7 +374,8 @@ void RecoveryWorld::Fetch(Process& process, const Spot& spot, const ThenValue& t
     if (!node.empty()) node.mapped().second(value);
   };
   if (!Reaches(NodeOf(pid), spot.node)) {
-    time_.After(Delay(500), [answer] { answer(kLost); });
+    // It may be back soon, and all that is lost so often is given up in the end (rules::kMostRebuilds).
+    time_.After(100'000, [answer] { answer(kLost); });
     return;
   }
   Send(pid, DaemonOf(spot.node), [this, pid, spot, answer] {

@@ -70,6 +70,7 @@ void RecoveryWorld::Violation(std::string what) {
 // ---- messages ----
 
 void RecoveryWorld::Send(ProcessId from, ProcessId to, Then what) {
+  if (from == to) return what();  // a daemon's order to itself
   const NodeNumber a = NodeOf(from);
   const NodeNumber b = NodeOf(to);
   std::uint64_t epoch = 0;
@@ -118,6 +119,10 @@ void RecoveryWorld::ReadAll(NodeNumber number) {
 // ---- links ----
 
 NodeLink& RecoveryWorld::LinkOf(NodeNumber a, NodeNumber b) { return links_[{std::min(a, b), std::max(a, b)}]; }
+
+std::uint64_t RecoveryWorld::EpochOf(ProcessId a, ProcessId b) {
+  return NodeOf(a) == NodeOf(b) ? 0 : LinkOf(NodeOf(a), NodeOf(b)).epoch;
+}
 
 bool RecoveryWorld::Reaches(NodeNumber from, NodeNumber to) {
   if (from == to) return true;
@@ -171,7 +176,7 @@ void RecoveryWorld::TryLinks() {
       for (const auto& [pid, process] : processes_) {
         if (Find(pid) == nullptr || (NodeOf(pid) != a && NodeOf(pid) != b)) continue;
         for (const auto& [actor, line] : process->lines) {
-          if (!line.pending.empty()) Attach(*process, actor);
+          if (line.attached) Attach(*process, actor);
         }
         Pump(*process);
       }
@@ -297,8 +302,26 @@ std::string RecoveryWorld::WhatIsLeft() {
   for (const auto& [pid, process] : processes_) {
     if (Find(pid) == nullptr) continue;
     const Owning& owning = process->owning;
-    if (pid != driver_) text += Cat("process ", LocalOf(pid), " of node ", NodeOf(pid), " lives; ");
+    if (pid != driver_) {
+      text += Cat("process ", LocalOf(pid), " of node ", NodeOf(pid), " lives, serves ", LocalOf(process->serves),
+                  " of ", NodeOf(process->serves), process->busy ? ", busy" : "", process->leaving ? ", leaving" : "",
+                  ", ", process->souvenirs, " Refs kept; ");
+    }
+    if (const Acting* acting = process->acting.get()) {
+      text += Cat("it is actor ", acting->actor, acting->ready ? "" : ", not ready", acting->busy ? ", busy" : "", ", ",
+                  acting->queue.size(), " calls wait; ");
+    }
+    for (const auto& [actor, line] : process->lines) {
+      if (line.pending.empty()) continue;
+      text += Cat("process ", LocalOf(pid), " has ", line.pending.size(), " calls open with actor ", actor,
+                  ", process ", LocalOf(line.worker), "; ");
+    }
     if (!owning.values.empty()) text += Cat("process ", LocalOf(pid), " owns ", owning.values.size(), " values; ");
+    for (const auto& [value, entry] : owning.values) {
+      text += Cat("value ", ToString(entry.spec.id), entry.done ? ": done" : ": pending",
+                  entry.missing ? ", missing" : "", entry.escaped ? ", escaped" : "", ", refs ", entry.refs,
+                  ", lineage ", entry.lineage, ", lacks ", entry.lacking, "; ");
+    }
     if (!owning.lanes.empty()) text += Cat("process ", LocalOf(pid), " has ", owning.lanes.size(), " workers; ");
     if (!owning.asked.empty()) text += Cat("process ", LocalOf(pid), " asks for ", owning.asked.size(), " leases; ");
   }

@@ -155,6 +155,7 @@ struct Acting {
   struct Arrived {
     ProcessId caller = kNoProcess;
     ActorCall call;
+    std::uint64_t link = 0;  // the epoch of the link by which it came, and by which its answer goes, or not at all
   };
   std::deque<Arrived> queue;
 };
@@ -311,6 +312,7 @@ class RecoveryWorld {
   void Destroy(Process& process, std::uint32_t value);
   void Unheld(Process& process, const Id& id, std::uint64_t holds);
   void HoldOwn(Process& process, OwnedValue* entry);
+  void Revive(Process& process, OwnedValue* entry);
   void FreeSpot(Process& process, const Spot& spot);
   void Want(Process& process, std::uint32_t value);
   void Restart(Process& process, std::uint32_t task);
@@ -371,7 +373,8 @@ class RecoveryWorld {
   void Ran(Process& process, const Acting::Arrived& arrived, std::uint64_t answer, bool run);
   void Checkpoint(Process& process, std::uint64_t last_amount);
   void CopyJournal(Process& process, Then copied);
-  void AnswerCall(Process& process, ProcessId caller, const ActorCall& call, std::uint64_t answer);
+  void AnswerCall(Process& process, const Acting::Arrived& arrived, std::uint64_t answer);
+  [[nodiscard]] std::uint64_t EpochOf(ProcessId a, ProcessId b);  // of the link between them
   [[nodiscard]] Journal& JournalOf(Process& process);
   void Call(Process& process, const ActorCall& call, ThenValue then);
   void Attach(Process& process, std::uint32_t actor);
