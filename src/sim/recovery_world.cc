@@ -365,6 +365,7 @@ RecoveryModel RecoveryModelOf(std::uint64_t seed) {
   model.nodes = 3 + static_cast<std::uint32_t>(seed % 3);
   model.trees = 1 + static_cast<std::uint32_t>(seed / 3 % 2);
   model.fault_us = seed % 5 == 0 ? 300'000 : 120'000;
+  if (seed % 4 == 0) model.trouble_us = 7'000'000;  // long enough for a node that is cut off to be given up
   return model;
 }
 
