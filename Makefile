@@ -34,7 +34,7 @@ quick:  ## build and run the tests of the single rooms: under a minute once buil
 	$(BUILD) $(PRESET) -j $(JOBS) --target quick_tests
 	ctest --preset $(PRESET) -j $(JOBS) -L quick $(ARGS)
 
-soak:  ## release build, then as many simulated failures of a chain as fit into SOAK_SECONDS (60), from SEED (1) on
+soak:  ## release build, then as many simulated failures of clusters and chains as fit into SOAK_SECONDS (60), from SEED (1) on
 	@scripts/install-deps build
 	cmake --preset release -Wno-dev
 	$(BUILD) release -j $(JOBS) --target manta-sim

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -99,23 +100,39 @@ bool WriteJson(const std::string& path, const std::string& scenario, std::uint64
   return std::fclose(file) == 0;
 }
 
-// Seeds of a replicated shard under faults, for so long; 1 if one fails.
-int RunSoak(double seconds, std::uint64_t first) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  const std::clock_t processor = std::clock();
-  const manta::sim::SoakFigures soak = manta::sim::Soak(
-      first, {}, [&] { return std::chrono::duration<double>(Clock::now() - begin).count() < seconds; });
-  const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-  const double took = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
+// What came of seeds under faults; 1 if one failed. `command` with a seed behind it repeats that one.
+template <typename Figures>
+int Report(const manta::sim::SoakFigures<Figures>& soak, std::uint64_t first, double wall, double took,
+           const char* command) {
   std::printf("seeds %" PRIu64 " to %" PRIu64 ": %s\n", first, first + soak.seeds - 1, soak.all.Describe().c_str());
   std::printf("%.0f seeds/s; %.0f times real time (%.0f by the wall's clock)\n", static_cast<double>(soak.seeds) / wall,
               soak.all.seconds / took, soak.all.seconds / wall);
   if (!soak.failed) return 0;
-  std::printf("seed %" PRIu64 " FAILED and %s; again: manta-sim soak --seconds 0 --seed %" PRIu64 "\n", *soak.failed,
-              soak.replays ? "replays identically" : "DOES NOT REPLAY", *soak.failed);
+  std::printf("seed %" PRIu64 " FAILED and %s; again: manta-sim %s --seed %" PRIu64 "\n", *soak.failed,
+              soak.replays ? "replays identically" : "DOES NOT REPLAY", command, *soak.failed);
   for (const std::string& what : soak.all.violations) std::printf("  %s\n", what.c_str());
   return 1;
+}
+
+// `soak` for so long or so many seeds, whichever ends first.
+template <typename Soak>
+int RunSeeds(double seconds, std::uint64_t seeds, std::uint64_t first, const char* command, const Soak& soak) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const std::clock_t processor = std::clock();
+  const auto wall = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  std::uint64_t done = 0;
+  const auto found = soak([&] { return ++done < seeds && wall() < seconds; });
+  return Report(found, first, wall(), static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC, command);
+}
+
+int RunChains(double seconds, std::uint64_t seeds, std::uint64_t first) {
+  return RunSeeds(seconds, seeds, first, "soak --chains --seeds 1",
+                  [&](const auto& go_on) { return manta::sim::SoakChain(first, {}, go_on); });
+}
+int RunRecovery(double seconds, std::uint64_t seeds, std::uint64_t first) {
+  return RunSeeds(seconds, seeds, first, "recovery --seeds 1",
+                  [&](const auto& go_on) { return manta::sim::SoakRecovery(first, {}, go_on); });
 }
 
 }  // namespace
@@ -131,9 +148,14 @@ int main(int argc, char** argv) {
     about += std::string("\n  ") + one.name + ": " + one.about;
     names.emplace_back(one.name);
   }
-  about += "\n  soak: a chain of the control store under faults, seed after seed, for --seconds";
-  names.emplace_back("soak");
+  about +=
+      "\n  recovery: a cluster that loses workers, actors, nodes and links, --seeds of it"
+      "\n  soak: recovery, and a chain of the control store under faults, seed after seed, half of --seconds each";
+  names.insert(names.end(), {"recovery", "soak"});
+  constexpr auto kNoEnd = std::numeric_limits<std::uint64_t>::max();
   double seconds = 10;
+  std::uint64_t seeds = 0;
+  bool chains = false;
   app.add_option("scenario", name, about)->required()->check(CLI::IsMember(names));
   app.add_option("--nodes", settings.nodes, "nodes (default: the scenario's)")->check(CLI::Range(1U, 1'000'000U));
   app.add_option("--cores", settings.cores, "cores of a node")->check(CLI::Range(1U, 4'096U));
@@ -151,9 +173,16 @@ int main(int argc, char** argv) {
   app.add_option("--shards", settings.shards, "of the control store (default: as many as needed)");
   app.add_option("--sample", settings.sample, "nodes that the global scheduler looks at");
   app.add_option("--seconds", seconds, "of `soak`; at least one seed is run")->capture_default_str();
+  app.add_option("--seeds", seeds, "of `recovery` (default: 1000) and `soak` (default: no end), from --seed on");
+  app.add_flag("--chains", chains, "`soak` with chains only");
   app.add_option("--json", json, "also write the tables to this file");
   CLI11_PARSE(app, argc, argv);
-  if (name == "soak") return RunSoak(seconds, settings.seed);
+  if (name == "recovery") return RunRecovery(1e9, seeds > 0 ? seeds : 1'000, settings.seed);
+  if (name == "soak" && chains) return RunChains(seconds, seeds > 0 ? seeds : kNoEnd, settings.seed);
+  if (name == "soak") {
+    const int chain = RunChains(seconds / 2, seeds > 0 ? seeds : kNoEnd, settings.seed);
+    return std::max(chain, RunRecovery(seconds / 2, seeds > 0 ? seeds : kNoEnd, settings.seed));
+  }
   // The processor's time, not the wall's: the machine may be shared, and this program has one thread.
   settings.seconds = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
 

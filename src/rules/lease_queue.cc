@@ -557,36 +557,44 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
     const std::int64_t matures_us = lease.granted_us + kQuantumUs;
     if (lease.want.priority == needy.want->priority && matures_us > now_us) next_us = std::min(next_us, matures_us);
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.busy, a.lease->want.priority, a.lease->granted_us, a.number) <
+  // Mostly the first few are enough: a heap, of which the best is on top.
+  const auto worse = [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.busy, a.lease->want.priority, a.lease->granted_us, a.number) >
            std::tie(b.busy, b.lease->want.priority, b.lease->granted_us, b.number);
-  });
+  };
+  std::make_heap(candidates.begin(), candidates.end(), worse);
 
   Pool trial = *coming;
-  Plan grown = *plan;
-  std::vector<Candidate> picked;
-  for (const Candidate& candidate : candidates) {
-    if (trial.Fits(needy.need)) break;
+  std::vector<Candidate> picked;  // and counted in plan->losing
+  bool enough = trial.Fits(needy.need);
+  while (!enough && !candidates.empty()) {
+    std::pop_heap(candidates.begin(), candidates.end(), worse);
+    const Candidate candidate = candidates.back();
+    candidates.pop_back();
     if (candidate.busy && only_idle) break;
-    if (!helps(*candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, grown)) continue;
+    if (!helps(*candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, *plan)) continue;
     trial.Give(candidate.lease->held, candidate.lease->gpus);
     lacks = trial.Lacks(needy.need);
-    ++grown.losing[QueueOf(candidate.lease->want)];
+    enough = trial.Fits(needy.need);
+    ++plan->losing[QueueOf(candidate.lease->want)];
     picked.push_back(candidate);
   }
-  if (!trial.Fits(needy.need)) {
+  if (!enough) {
+    for (const Candidate& candidate : picked) --plan->losing[QueueOf(candidate.lease->want)];
     plan->next_us = std::min(plan->next_us, next_us);
     return false;
   }
-  // What came early may have become needless by a larger one after it.
+  // What came early may have become needless by a larger one after it. The last one never is.
   for (auto it = picked.rbegin(); it != picked.rend(); ++it) {
-    Pool without = trial;
-    without.Take(it->lease->held, it->lease->gpus);
-    if (without.Fits(needy.need)) {
-      trial = std::move(without);
-      continue;
+    if (it != picked.rbegin()) {
+      Pool without = trial;
+      without.Take(it->lease->held, it->lease->gpus);
+      if (without.Fits(needy.need)) {
+        trial = std::move(without);
+        --plan->losing[QueueOf(it->lease->want)];
+        continue;
+      }
     }
-    ++plan->losing[QueueOf(it->lease->want)];
     plan->revoke.push_back(it->number);
   }
   *coming = std::move(trial);

@@ -284,7 +284,7 @@ void Cluster::Perform(std::uint32_t at, rules::LeaseActions* actions) {
         free_workers_.pop_back();
       }
       workers_[worker] = {at, index, grant->lease, 0, false, false};
-      node.workers[grant->lease] = worker;
+      node.workers.Add(grant->lease, worker);
       Queue& queue = queues_[index];
       std::erase(queue.asked, grant->key.request);
       ++queue.leases;
@@ -294,7 +294,7 @@ void Cluster::Perform(std::uint32_t at, rules::LeaseActions* actions) {
         GoIdle(worker);
       }
     } else if (const auto* revoke = std::get_if<rules::Revoke>(&action)) {
-      const std::uint32_t worker = node.workers.at(revoke->lease);
+      const std::uint32_t worker = node.workers.Of(revoke->lease);
       workers_[worker].revoked = true;
       if (!workers_[worker].busy) back.push_back(worker);
     }
@@ -312,7 +312,7 @@ void Cluster::Return(std::uint32_t index) {
   const Worker worker = workers_[index];
   Node& node = *nodes_[worker.node];
   --queues_[worker.queue].leases;
-  node.workers.erase(worker.lease);
+  node.workers.Remove(worker.lease);
   free_workers_.push_back(index);
   rules::LeaseActions actions;
   node.leases.Return(worker.lease, NowUs(), &actions);
@@ -344,7 +344,7 @@ void Cluster::Tick(std::uint32_t at) {
   }
   node.quantum_ns = now_ns_ + rules::LeaseQueue::kQuantumUs * 1'000;
   rules::LeaseActions actions;
-  node.leases.Tick(NowUs(), [&](std::uint64_t lease) { return !workers_[node.workers.at(lease)].busy; }, &actions);
+  node.leases.Tick(NowUs(), [&](std::uint64_t lease) { return !workers_[node.workers.Of(lease)].busy; }, &actions);
   Perform(at, &actions);
   if (node.leases.waiting() == 0) return;
   const std::int64_t next = node.leases.NextTick(NowUs());

@@ -10,6 +10,7 @@
 // in the same order: nothing depends on addresses, hashes or the real time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -65,6 +66,21 @@ class Fifo {
   std::uint64_t tail_ = 0;
 };
 
+// The workers of a node by their leases, whose numbers only grow: a sorted row of at most as many as it has slots.
+class LeasedWorkers {
+ public:
+  void Add(std::uint64_t lease, std::uint32_t worker) { row_.emplace_back(lease, worker); }
+  void Remove(std::uint64_t lease) { row_.erase(Find(lease)); }
+  [[nodiscard]] std::uint32_t Of(std::uint64_t lease) const { return Find(lease)->second; }
+
+ private:
+  using Row = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
+  [[nodiscard]] Row::const_iterator Find(std::uint64_t lease) const {
+    return std::lower_bound(row_.begin(), row_.end(), std::pair<std::uint64_t, std::uint32_t>{lease, 0});
+  }
+  Row row_;
+};
+
 class Cluster {
  public:
   explicit Cluster(const Model& model);
@@ -104,7 +120,7 @@ class Cluster {
     std::vector<std::int64_t> idle;                             // idle leases, by class
     std::unordered_map<std::uint64_t, std::uint32_t> far;       // (owner, class): queue
     std::unordered_map<std::uint64_t, std::uint32_t> requests;  // lease request: queue
-    std::unordered_map<std::uint64_t, std::uint32_t> workers;   // lease: worker
+    LeasedWorkers workers;
     std::uint64_t last_request = 0;
     std::uint64_t sequence = 0;
     std::int64_t beat_ns = 0;  // the last heartbeat, and what it told: in tasks of the first class
