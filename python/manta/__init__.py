@@ -24,6 +24,7 @@ from ._runtime import (
     available_resources,
     cancel,
     cluster_resources,
+    commit,
     get_actor,
     get_gpu_ids,
     get_runtime_context,
@@ -42,22 +43,24 @@ from ._values import import_arrow as _import_arrow
 from ._values import make_actor as _make_actor
 from ._values import make_array as _make_array
 from ._worker import begin_async as _begin_async
+from ._worker import load_actor as _load_actor
 from ._worker import load_function as _load_function
 from ._worker import load_named as _load_named
+from ._worker import save_actor as _save_actor
 from ._worker import special as _special
 from ._worker import step_async as _step_async
 
 __version__ = "0.1.0"
 
 _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_load_function,
-            begin_async=_begin_async, step_async=_step_async, special=_special,
-            describe=_errors_module.describe, rebuild=_errors_module.rebuild, errors=exceptions.BY_CODE,
-            await_ref=_await_ref, progress=_show_progress, load_named=_load_named, make_array=_make_array,
-            make_actor=_make_actor, import_arrow=_import_arrow)
+            begin_async=_begin_async, step_async=_step_async, special=_special, save_actor=_save_actor,
+            load_actor=_load_actor, describe=_errors_module.describe, rebuild=_errors_module.rebuild,
+            errors=exceptions.BY_CODE, await_ref=_await_ref, progress=_show_progress, load_named=_load_named,
+            make_array=_make_array, make_actor=_make_actor, import_arrow=_import_arrow)
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "available_resources", "cancel", "cluster_resources", "exceptions", "exit_actor", "get", "get_actor",
+    "available_resources", "cancel", "cluster_resources", "commit", "exceptions", "exit_actor", "get", "get_actor",
     "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put", "remote",
     "shutdown", "timeline", "wait",
 ]

@@ -5,7 +5,7 @@ import functools
 import time
 from typing import Any, Generic, TypeVar
 
-from . import _core, _groups, _kinds, _options, _publish, _surroundings
+from . import _checkpoint, _core, _groups, _kinds, _options, _publish, _surroundings
 from ._worker import DYNAMIC as _DYNAMIC
 from ._worker import IN_GROUP as _IN_GROUP
 from .exceptions import PendingCallsLimitExceeded, UnavailableError
@@ -56,7 +56,7 @@ class ActorMethod:
                                options.get("max_task_retries"))
         retry = options.get("retry_exceptions")
         some = _publish.publish(None, {"retry": tuple(retry)}) if isinstance(retry, (list, tuple)) and retry else None
-        call.set_method(target.actor, sent, plan, returns, retry is True, some)
+        call.set_method(target.actor, sent, plan, returns, retry is True, some, options.get("read_only", False))
         self.remote = call if target.max_pending <= 0 else functools.partial(_limited, target, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -196,6 +196,7 @@ class ActorClass(Generic[T]):
         self._ref = ref
         self._ref_session = _core.session() if ref is not None else 0
         if cls is not None:
+            _checkpoint.check_class(cls)
             self.__doc__ = cls.__doc__
             self.__module__ = cls.__module__
             name = _name_of(cls)
@@ -251,13 +252,16 @@ class ActorClass(Generic[T]):
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
         if groups:
             concurrency = _groups.CLAIMED
+        is_async = self._async or bool(groups)
         facts = self._name, self._methods, options.get("max_pending_calls", -1), dict(groups)
         published = self._published(_surroundings.of_options(options))
         if not options.get("name"):
-            return ActorHandle(_options.create_actor(published, self._name, options, concurrency, args, kwargs), *facts)
+            return ActorHandle(_options.create_actor(published, self._name, options, concurrency, args, kwargs,
+                                                     is_async=is_async), *facts)
         from ._serialize import dumps_plain
 
-        actor = _options.create_actor(published, self._name, options, concurrency, args, kwargs, dumps_plain(facts))
+        actor = _options.create_actor(published, self._name, options, concurrency, args, kwargs, dumps_plain(facts),
+                                      is_async)
         return found(actor, self._name)  # with get_if_exists it may be another one
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:

@@ -14,8 +14,9 @@ _COMMON = {"num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env",
            "accelerator_type", "label_selector", "_metadata", "enable_task_events"}
 TASK = _COMMON | {"num_returns", "max_retries", "retry_exceptions", "max_calls", "_generator_backpressure_num_objects"}
 ACTOR = _COMMON | {"namespace", "lifetime", "get_if_exists", "max_restarts", "max_task_retries", "max_concurrency",
-                   "concurrency_groups", "max_pending_calls", "object_store_memory", "allow_out_of_order_execution"}
-METHOD = {"num_returns", "name", "concurrency_group", "max_task_retries", "retry_exceptions",
+                   "concurrency_groups", "max_pending_calls", "object_store_memory", "allow_out_of_order_execution",
+                   "checkpoint_every", "replay"}
+METHOD = {"num_returns", "name", "concurrency_group", "max_task_retries", "retry_exceptions", "read_only",
           "_generator_backpressure_num_objects"}
 
 # Known to Ray's users, and not built here yet.
@@ -112,9 +113,22 @@ def _check_one(name: str, value: Any, what: str) -> None:
         scheduling_strategies.label_rules(dict(value), name)
     elif name == "runtime_env":
         check_runtime_env(value)
-    elif name in ("get_if_exists", "allow_out_of_order_execution"):
+    elif name == "checkpoint_every":
+        checkpoint_of(value)
+    elif name in ("get_if_exists", "allow_out_of_order_execution", "read_only", "replay"):
         if not isinstance(value, bool):
             _fail(name, value, "True or False")
+
+
+def checkpoint_of(value: Any) -> tuple[int, int]:
+    """After how many calls, and after how many microseconds; 0: does not matter."""
+    if type(value) is int and value >= 1:
+        return value, 0
+    from datetime import timedelta
+
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        _fail("checkpoint_every", value, "a number of calls, 1 or more, or a datetime.timedelta")
+    return 0, max(1, value // timedelta(microseconds=1))
 
 
 def check_runtime_env(value: Any) -> dict[str, str]:
@@ -154,15 +168,20 @@ def intern(name: str, options: Mapping[str, Any], cpus: float, retries: int, cal
 
 
 def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurrency: int, args: Any,
-                 kwargs: Any, about: bytes = b"") -> Any:
+                 kwargs: Any, about: bytes = b"", is_async: bool = False) -> Any:
     """Of a published class, or of "library\\nClass" in C++. `about` is for whoever finds it by its name."""
     if options.get("get_if_exists") and "name" not in options:
         raise ValueError("get_if_exists=True needs a name")
     if "namespace" in options and "name" not in options:
         raise ValueError("namespace needs a name")
     cpus, gpus, others = resources_of(options, 0)
+    replay = options.get("replay", True)
+    calls, micros = checkpoint_of(options["checkpoint_every"]) if "checkpoint_every" in options else (0, 0)
+    restarts = options.get("max_restarts")
+    if is_async and replay:  # in which order its calls act nobody can say, so they are not repeated; but it comes back
+        replay, restarts = False, -1 if restarts is None else restarts
     return _core.create_actor(
         cls, class_name, options.get("name", ""), options.get("namespace", ""), cpus, gpus, others,
         options.get("lifetime") == "detached", options.get("get_if_exists", False),
-        options.get("max_restarts", 0), options.get("max_task_retries", 0), concurrency,
+        restarts, options.get("max_task_retries"), replay, calls, micros, concurrency,
         not options.get("allow_out_of_order_execution", False), args, kwargs, _where(options), about)

@@ -53,12 +53,17 @@ def init(
     configure_logging: bool = True,
     logging_level: int | str | None = None,
     logging_format: str | None = None,
+    job: str | None = None,
+    resume: bool = False,
+    keep_lineage: bool = False,
     _temp_dir: str | None = None,
     **others: Any,
 ) -> ClientContext:
     """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one).
 
-    `quota` is what this program may have at a time, on all nodes together, as {"CPU": 4}.
+    `quota` is what this program may have at a time, on all nodes together, as {"CPU": 4}. With a `job`, what the
+    program does is kept on disk until it ends well (doc/lineage.md), or for ever with `keep_lineage`; after a crash,
+    `resume` takes it up: calls that had ended do not run again.
     Options of Ray's that do nothing here raise, unless they ask for what is so anyway.
     """
     _check_others(others)
@@ -76,6 +81,10 @@ def init(
         raise ValueError(f"object_store_memory={object_store_memory}: it must be a number of bytes above 0")
     if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
+    if job is not None and not job:
+        raise ValueError("job='': a job that is kept on disk needs a name")
+    if (resume or keep_lineage) and not job:
+        raise ValueError(f"{'resume' if resume else 'keep_lineage'}=True needs job=..., the name that it is kept under")
     if address == "local":
         address = "private"
     if _in_worker:
@@ -89,9 +98,9 @@ def init(
         amounts = _amounts("resources", resources)
         if address in (None, "private") and not os.environ.get("MANTA_ADDRESS"):
             amounts.setdefault("memory", _memory_mebibytes())
-        _core.init(_fork_server.command(env), float(num_cpus or 0), float(num_gpus or 0), amounts,
+        _core.init(_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0), amounts,
                    int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
-                   labels or {}, _amounts("quota", quota))
+                   labels or {}, _amounts("quota", quota), job or "", resume, keep_lineage)
         _core.next_session()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
@@ -191,6 +200,14 @@ def shutdown() -> None:
 
 
 atexit.register(shutdown)
+
+
+def commit() -> None:
+    """Returns when all that this program has seen is on disk: before output leaves that must not be contradicted later.
+    For programs with ``init(job=...)``.
+    """
+    auto_init()
+    _core.commit()
 
 
 def is_initialized() -> bool:
@@ -380,7 +397,65 @@ class RuntimeContext:
         return own_actor(handle)
 
     def get_worker_id(self) -> str:
-        return str(os.getpid())
+        """The number of its process, with its node's name: pids are unique on a machine only."""
+        return f"{_core.context()[2]}:{os.getpid()}"
+
+    def get_job_id(self) -> str:
+        return _core.job()
+
+    def get_actor_name(self) -> str | None:
+        """Of a named actor, inside it."""
+        return _core.own_actor_name() or None
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What the running task or actor holds, as {"CPU": 1.0}; empty in the driver."""
+        return _in_bytes(_core.assigned_resources())
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Inside an actor: has it come back after its process or machine died?"""
+        if not _core.own_actor():
+            raise RuntimeError("was_current_actor_reconstructed is for the methods of an actor")
+        return _core.was_restarted()
+
+    @property
+    def gcs_address(self) -> str:
+        raise NotImplementedError("there is no gcs_address: programs join with manta.init(address=...), see "
+                                  "doc/clusters.md")
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        raise NotImplementedError("the runtime_env is not kept; its env_vars are in os.environ")
+
+    @property
+    def job_id(self) -> str:
+        return self.get_job_id()
+
+    @property
+    def node_id(self) -> str:
+        return self.get_node_id()
+
+    @property
+    def task_id(self) -> str | None:
+        return self.get_task_id()
+
+    @property
+    def actor_id(self) -> str | None:
+        return self.get_actor_id()
+
+    @property
+    def worker_id(self) -> str:
+        return self.get_worker_id()
+
+    def get(self) -> dict[str, Any]:
+        """All of it at once."""
+        out: dict[str, Any] = {"job_id": self.get_job_id(), "node_id": self.get_node_id(),
+                               "worker_id": self.get_worker_id(), "namespace": self.namespace}
+        if _in_worker:
+            out["task_id"] = self.get_task_id()
+            if self.get_actor_id():
+                out["actor_id"] = self.get_actor_id()
+        return out
 
     @property
     def namespace(self) -> str:

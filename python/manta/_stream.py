@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _core
+from ._checkpoint import STREAMS
 from .exceptions import ActorDiedError
 
 WINDOW = 16  # items on their way, unless _generator_backpressure_num_objects says otherwise
@@ -56,18 +57,18 @@ class StreamHost:
 
 
 def _open(actor: Any, stream: str, make: Any) -> None:
-    actor.__dict__.setdefault("__manta_streams__", {})[stream] = [make(), 0]
+    actor.__dict__.setdefault(STREAMS, {})[stream] = [make(), 0]
 
 
 def _find(actor: Any, stream: str, again: bool) -> Any:
-    found = actor.__dict__.get("__manta_streams__", {}).get(stream)
+    found = actor.__dict__.get(STREAMS, {}).get(stream)
     if found is None and not again:
         raise ActorDiedError("the actor was started anew, and its generator went with the old process; set "
                              "max_task_retries to have it run again")
     return found
 
 
-def _start(actor: Any, stream: str, name: str, args: Any, kwargs: Any) -> None:
+def _start(actor: Any, stream: str, name: str, /, *args: Any, **kwargs: Any) -> None:
     _open(actor, stream, lambda: iter(getattr(actor, name)(*args, **kwargs)))
 
 
@@ -86,11 +87,11 @@ def _step(actor: Any, stream: str, number: int, again: bool) -> tuple[str, Any]:
     return _ITEM, item
 
 
-async def _start_async(actor: Any, stream: str, name: str, args: Any, kwargs: Any) -> None:
+async def _start_async(actor: Any, stream: str, name: str, /, *args: Any, **kwargs: Any) -> None:
     import asyncio
 
     _open(actor, stream, lambda: getattr(actor, name)(*args, **kwargs))
-    actor.__dict__["__manta_streams__"][stream].append(asyncio.Lock())
+    actor.__dict__[STREAMS][stream].append(asyncio.Lock())
 
 
 async def _step_async(actor: Any, stream: str, number: int, again: bool) -> tuple[str, Any]:
@@ -110,7 +111,7 @@ async def _step_async(actor: Any, stream: str, number: int, again: bool) -> tupl
 
 
 def _drop(actor: Any, stream: str) -> None:
-    actor.__dict__.get("__manta_streams__", {}).pop(stream, None)
+    actor.__dict__.get(STREAMS, {}).pop(stream, None)
 
 
 METHODS = {"__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop,
@@ -216,9 +217,10 @@ def start_task(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     own = ("num_cpus", "num_gpus", "memory", "resources", "scheduling_strategy", "label_selector")
     retries = options.get("max_retries", 3)
     retry = options.get("retry_exceptions", False)
-    # An unanswered call is sent again to every new process: how many of those there are is the bound.
+    # An unanswered call is sent again to every new process: how many of those there are is the bound. Items are asked
+    # for by number, so nothing needs to be repeated.
     host = ActorClass(StreamHost, {"num_cpus": 1, **{key: options[key] for key in own if key in options},
-                                   "max_restarts": retries, "max_task_retries": -1})
+                                   "max_restarts": retries, "max_task_retries": -1, "replay": False})
     host._name = options.get("name", function._name)
     handle = host.remote(plain._published(_surroundings.of_options(options)), retries,
                          Exception if retry is True else tuple(retry or ()), *args, **kwargs)
@@ -236,7 +238,7 @@ def start_method(handle: Any, name: str, options: dict[str, Any], again: bool, a
     step = (handle.__manta_step_async__ if is_async else handle.__manta_step__).options(num_returns=2, **retries).remote
 
     def begin() -> None:
-        start(stream, name, args, kwargs)
+        start(stream, name, *args, **kwargs)
 
     begin()
     return ObjectRefGenerator(lambda number: step(stream, number, again),

@@ -73,7 +73,7 @@ def load_named(module: str, name: str) -> tuple[Any, Any, bool, int]:
     """As load_function, for a function or class that another language names."""
     import importlib
 
-    from . import _kinds
+    from . import _checkpoint, _core, _kinds
     from ._actor import ActorClass
     from ._function import RemoteFunction
 
@@ -85,6 +85,8 @@ def load_named(module: str, name: str) -> tuple[Any, Any, bool, int]:
     elif isinstance(thing, ActorClass):
         thing = thing._cls
     is_async = isinstance(thing, type) and any(_kinds.is_coroutine(value) for value in vars(thing).values())
+    if isinstance(thing, type):
+        _checkpoint.seed(_core.own_actor())
     return thing, None, is_async, -1
 
 
@@ -92,7 +94,7 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
     """What to call, which exceptions are worth another try, whether it is a class with coroutines, and after how many
     calls the process shall leave (-1: never).
     """
-    from . import _publish
+    from . import _checkpoint, _core, _publish
 
     thing, details = published
     if not details:
@@ -101,6 +103,7 @@ def load_function(published: tuple[Any, dict[str, Any]], ref: Any) -> tuple[Any,
     if isinstance(thing, type):
         global own_class
         own_class = thing
+        _checkpoint.seed(_core.own_actor())
         code = for_good(code, details)
     else:
         if details.get("dynamic"):
@@ -184,6 +187,21 @@ def special(actor: Any, name: str) -> Any:
     if name.startswith(DYNAMIC):
         return _dynamic(getattr(actor, name[len(DYNAMIC):]))
     return _stream.METHODS[name].__get__(actor)
+
+
+def save_actor(actor: Any) -> Any:
+    from . import _checkpoint, _groups
+
+    return _checkpoint.save(actor._object if isinstance(actor, _groups.Host) else actor)
+
+
+def load_actor(actor: Any, saved: Any) -> Any:
+    from . import _checkpoint, _groups
+
+    if not isinstance(actor, _groups.Host):
+        return _checkpoint.load(actor, saved)
+    actor._object = _checkpoint.load(actor._object, saved)
+    return actor
 
 
 _begin: Any = None

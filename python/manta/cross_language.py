@@ -23,16 +23,17 @@ __all__ = ["CppActorClass", "CppActorHandle", "CppFunction", "CppLibrary", "cpp_
 _TASK = {"num_cpus", "num_gpus", "memory", "resources", "name", "num_returns", "max_retries", "scheduling_strategy",
          "label_selector"}
 _ACTOR = {"num_cpus", "num_gpus", "memory", "resources", "name", "namespace", "lifetime", "get_if_exists",
-          "max_restarts", "max_task_retries", "max_concurrency", "scheduling_strategy", "label_selector"}
-_METHOD = {"num_returns", "name"}
+          "max_restarts", "max_task_retries", "max_concurrency", "scheduling_strategy", "label_selector",
+          "checkpoint_every", "replay"}
+_METHOD = {"num_returns", "name", "read_only"}
 
 
 class _Code:
     """What a library says of a name."""
 
-    def __init__(self, library: str, row: tuple[str, int, int, int, bool]) -> None:
+    def __init__(self, library: str, row: tuple[str, int, int, int, bool, bool]) -> None:
         self.library = library
-        self.name, self.parameters, self.returns, self.refs, self.creates = row
+        self.name, self.parameters, self.returns, self.refs, self.creates, self.read_only = row
 
     @property
     def text(self) -> str:
@@ -75,7 +76,7 @@ class CppFunction:
         _runtime.auto_init()
         options = self._options
         plan = _options.intern(options.get("name", self._code.name), options, 1, options.get("max_retries", 3))
-        call.set_native(None, self._code.text, plan, self._returns, self._code.refs)
+        call.set_native(None, self._code.text, plan, self._returns, self._code.refs, False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"write {self._code.name}.remote(...): it runs in a worker")
@@ -96,7 +97,8 @@ class CppMethod:
         self._options = options
         plan = _options.intern(options.get("name", code.name), {}, 0, 0)
         self._call = _core.new_call(lambda _: None)
-        self._call.set_native(actor, code.text, plan, code.num_returns(options), code.refs)
+        self._call.set_native(actor, code.text, plan, code.num_returns(options), code.refs,
+                              options.get("read_only", code.read_only))
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         self._code.check(args, kwargs)

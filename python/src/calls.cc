@@ -2,7 +2,9 @@
 
 #include <structmember.h>
 
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,8 +49,8 @@ internal::Entry* Store(Encoded& value, internal::RefScope& scope) {
   return entry;
 }
 
-// `by_name`: a Ref is passed itself, not waited for.
-bool AddArgument(internal::Arguments& arguments, PyObject* value, Form form, bool by_name) {
+// `by_name`: a Ref is passed itself, not waited for. *pickled is set if it was.
+bool AddArgument(internal::Arguments& arguments, PyObject* value, Form form, bool by_name, bool* pickled) {
   if (IsRef(value) && !by_name) {
     arguments.AddRef(EntryOf(value));
     return true;
@@ -61,6 +63,7 @@ bool AddArgument(internal::Arguments& arguments, PyObject* value, Form form, boo
   }
   internal::RefScope inner;
   if (!encoded.Prepare(value, form)) return false;
+  *pickled |= encoded.pickled();
   if (encoded.size() <= internal::kInlineArgument) {
     encoded.Write(arguments.AddValue(encoded.size()));
     // What it contains goes with the call.
@@ -77,7 +80,7 @@ bool AddArgument(internal::Arguments& arguments, PyObject* value, Form form, boo
 
 // Head, then all values. `values` has the positional ones first, then those of `names` (a tuple or nullptr).
 bool AddCall(internal::Arguments& arguments, CallHead head, const std::string& name, PyObject* const* values,
-             std::size_t positional, PyObject* names, std::uint64_t by_name) {
+             std::size_t positional, PyObject* names, std::uint64_t by_name, bool* pickled) {
   const Form form = head.kind >= CallKind::kNative ? Form::kPlain : Form::kPython;
   const std::size_t keywords = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
   head.name = static_cast<std::uint16_t>(name.size());
@@ -107,7 +110,7 @@ bool AddCall(internal::Arguments& arguments, CallHead head, const std::string& n
     out += sizeof count + count;
   }
   for (std::size_t i = 0; i < positional + keywords; ++i) {
-    if (!AddArgument(arguments, values[i], form, i < 64 && (by_name >> i & 1) != 0)) return false;
+    if (!AddArgument(arguments, values[i], form, i < 64 && (by_name >> i & 1) != 0, pickled)) return false;
   }
   return true;
 }
@@ -120,6 +123,7 @@ struct CallObject {
   std::uint32_t surroundings;  // that it was prepared in
   std::uint32_t returns;       // 0: the caller wants none
   bool announced;              // the daemon knows the function
+  bool read_only;              // the method changes nothing
   CallHead head;
   PyObject* function;  // ObjectRef
   PyObject* actor;     // ActorRef
@@ -169,22 +173,24 @@ PyObject* Invoke(PyObject* object, PyObject* const* args, std::size_t flags, PyO
     }
     static const std::string no_name;
     const std::string& name = self->name == nullptr ? no_name : *self->name;
+    bool pickled = false;
     if (!AddCall(use.arguments, self->head, name, args, static_cast<std::size_t>(PyVectorcall_NARGS(flags)), names,
-                 self->by_name))
+                 self->by_name, &pickled))
       return nullptr;
     internal::Entry* few[8];
     std::vector<internal::Entry*> many;
     internal::Entry** out = few;
     const std::uint32_t count = self->returns == 0 ? 1 : self->returns;
+    const std::uint32_t loose = pickled ? internal::kLooseCall : 0;
     if (count > 8) {
       many.resize(count);
       out = many.data();
     }
     if (self->actor == nullptr) {
-      internal::Submit(TheSite(), use.arguments, scope, self->plan, count, out);
+      internal::Submit(TheSite(), use.arguments, scope, self->plan, count | loose, out);
     } else {
       internal::CallActor(reinterpret_cast<ActorObject*>(self->actor)->entry, TheSite(), use.arguments, scope,
-                          self->plan, count, out);
+                          self->plan, count | loose | (self->read_only ? internal::kReadOnlyCall : 0), out);
     }
     self->announced = true;
     return Results(self, out);
@@ -246,8 +252,8 @@ PyObject* SetFunction(PyObject* object, PyObject* args) {
   });
 }
 
-// set_method(actor: ActorRef, name: str, plan: int, returns: int, retry_all: bool, retry: ObjectRef | None); `retry`:
-// published exception classes
+// set_method(actor: ActorRef, name: str, plan: int, returns: int, retry_all: bool, retry: ObjectRef | None,
+// read_only: bool); `retry`: published exception classes
 PyObject* SetMethod(PyObject* object, PyObject* args) {
   auto* self = reinterpret_cast<CallObject*>(object);
   PyObject* actor = nullptr;
@@ -256,8 +262,10 @@ PyObject* SetMethod(PyObject* object, PyObject* args) {
   unsigned long returns = 0;
   int retry_all = 0;
   PyObject* retry = nullptr;
-  if (!PyArg_ParseTuple(args, "O!sKkpO", actor_type, &actor, &name, &plan, &returns, &retry_all, &retry))
+  int read_only = 0;
+  if (!PyArg_ParseTuple(args, "O!sKkpOp", actor_type, &actor, &name, &plan, &returns, &retry_all, &retry, &read_only))
     return nullptr;
+  self->read_only = read_only != 0;
   if (!SetReturns(self, returns)) return nullptr;
   return Guard([&] {
     self->head.kind = CallKind::kMethod;
@@ -276,7 +284,7 @@ PyObject* SetMethod(PyObject* object, PyObject* args) {
   });
 }
 
-// set_native(actor: ActorRef | None, name: str, plan: int, returns: int, by_name: int)
+// set_native(actor: ActorRef | None, name: str, plan: int, returns: int, by_name: int, read_only: bool)
 PyObject* SetNative(PyObject* object, PyObject* args) {
   auto* self = reinterpret_cast<CallObject*>(object);
   PyObject* actor = nullptr;
@@ -284,7 +292,9 @@ PyObject* SetNative(PyObject* object, PyObject* args) {
   unsigned long long plan = 0;
   unsigned long returns = 0;
   unsigned long long by_name = 0;
-  if (!PyArg_ParseTuple(args, "OsKkK", &actor, &name, &plan, &returns, &by_name)) return nullptr;
+  int read_only = 0;
+  if (!PyArg_ParseTuple(args, "OsKkKp", &actor, &name, &plan, &returns, &by_name, &read_only)) return nullptr;
+  self->read_only = read_only != 0;
   if (actor != Py_None && ActorOf(actor) == nullptr) return nullptr;
   if (!SetReturns(self, returns)) return nullptr;
   self->head.kind = actor == Py_None ? CallKind::kNative : CallKind::kNativeMethod;
@@ -332,6 +342,7 @@ PyObject* NewCall(PyObject*, PyObject* prepare) {
   self->surroundings = 0;
   self->returns = 1;
   self->announced = false;
+  self->read_only = false;
   new (&self->head) CallHead();
   self->function = nullptr;
   self->actor = nullptr;
@@ -378,6 +389,13 @@ PyObject* Intern(PyObject*, PyObject* args) {
       [&] { return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(internal::Intern(options))); });
 }
 
+// An int, or None: unset.
+bool ReadCount(PyObject* value, std::optional<std::int64_t>* out) {
+  if (value == Py_None) return true;
+  *out = PyLong_AsLongLong(value);
+  return PyErr_Occurred() == nullptr;
+}
+
 // create_actor(cls: ObjectRef or str (a C++ class: "library\nClass"), …, args: tuple, kwargs: dict) -> ActorRef
 PyObject* CreateActor(PyObject*, PyObject* args) {
   PyObject* cls = nullptr;
@@ -390,24 +408,29 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
   ActorSettings settings;
   int detached = 0;
   int get_if_exists = 0;
-  long long restarts = 0;
-  long long retries = 0;
+  PyObject* restarts = nullptr;
+  PyObject* retries = nullptr;
+  int replay = 1;
+  unsigned long long checkpoint_calls = 0;
+  long long checkpoint_us = 0;
   int ordered = 1;
   PyObject* where = nullptr;
   const char* about = nullptr;
   Py_ssize_t about_size = 0;
-  if (!PyArg_ParseTuple(args, "OsssddO!ppLLIpO!O!Oy#", &cls, &class_name, &name, &space, &settings.cpus, &settings.gpus,
-                        &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries, &settings.concurrency,
-                        &ordered, &PyTuple_Type, &positional, &PyDict_Type, &keywords, &where, &about, &about_size) ||
-      !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement))
+  if (!PyArg_ParseTuple(args, "OsssddO!ppOOpKLIpO!O!Oy#", &cls, &class_name, &name, &space, &settings.cpus,
+                        &settings.gpus, &PyDict_Type, &resources, &detached, &get_if_exists, &restarts, &retries,
+                        &replay, &checkpoint_calls, &checkpoint_us, &settings.concurrency, &ordered, &PyTuple_Type,
+                        &positional, &PyDict_Type, &keywords, &where, &about, &about_size) ||
+      !ReadResources(resources, &settings.resources) || !ReadPlacement(where, &settings.placement) ||
+      !ReadCount(restarts, &settings.max_restarts) || !ReadCount(retries, &settings.max_call_retries))
     return nullptr;
   settings.name = name;
   settings.space = space;
   settings.detached = detached != 0;
   settings.get_if_exists = get_if_exists != 0;
-  settings.max_restarts = restarts;
-  settings.max_call_retries = retries;
-  settings.replay = false;  // a restart makes the object anew
+  settings.replay = replay != 0;
+  settings.checkpoint_calls = checkpoint_calls;
+  settings.checkpoint_time = std::chrono::microseconds(checkpoint_us);
   settings.ordered = ordered != 0;
   settings.about.assign(about, static_cast<std::size_t>(about_size));
   std::vector<PyObject*> values;
@@ -431,8 +454,13 @@ PyObject* CreateActor(PyObject*, PyObject* args) {
       if (text == nullptr) return nullptr;
       native = text;
     }
+    // What is not there yet the constructor waits for, in the actor's process: its caller goes on.
+    for (std::size_t i = 0; head.kind == CallKind::kCreate && i < values.size() && i < 32; ++i) {
+      if (IsRef(values[i]) && !internal::IsReady(EntryOf(values[i]))) head.awaited |= 1U << i;
+    }
+    bool pickled = false;
     if (!AddCall(use.arguments, head, native, values.data(), static_cast<std::size_t>(PyTuple_GET_SIZE(positional)),
-                 names.get(), 0))
+                 names.get(), head.awaited, &pickled))
       return nullptr;
     internal::ActorEntry* actor = nullptr;
     {

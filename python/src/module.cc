@@ -32,6 +32,8 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
       {"begin_async", &Hooks::begin_async},
       {"step_async", &Hooks::step_async},
       {"special", &Hooks::special},
+      {"save_actor", &Hooks::save_actor},
+      {"load_actor", &Hooks::load_actor},
       {"describe", &Hooks::describe},
       {"rebuild", &Hooks::rebuild},
       {"errors", &Hooks::errors},
@@ -56,7 +58,8 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
-// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels, quota)
+// init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels, quota,
+// job, resume, keep_lineage)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -68,9 +71,12 @@ PyObject* Init(PyObject*, PyObject* args) {
   int show = 1;
   PyObject* labels = nullptr;
   PyObject* quota = nullptr;
-  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+  const char* job = nullptr;
+  int resume = 0;
+  int keep_lineage = 0;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!spp", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
                         &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels, &PyDict_Type,
-                        &quota))
+                        &quota, &job, &resume, &keep_lineage))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -106,6 +112,9 @@ PyObject* Init(PyObject*, PyObject* args) {
   config.address = address;
   config.space = space;
   config.show_output = show != 0;
+  config.job = job;
+  config.resume = resume != 0;
+  config.keep_lineage = keep_lineage != 0;
   return Guard([&] {
     const NoGil free;
     internal::SetWorkerCommand(std::move(command));
@@ -205,7 +214,27 @@ PyObject* EndOwnActor(PyObject*, PyObject*) {
   });
 }
 
-// load_library(path) -> [(name, parameters, returns, refs, creates)]: of what other languages may call
+// commit(): what was done so far is on disk
+PyObject* CommitLineage(PyObject*, PyObject*) {
+  return Guard([&] {
+    const NoGil free;
+    manta::Commit();
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* OwnActorName(PyObject*, PyObject*) { return PyUnicode_FromString(internal::OwnActorName().c_str()); }
+PyObject* WasRestarted(PyObject*, PyObject*) { return PyBool_FromLong(internal::WasRestarted()); }
+
+PyObject* GetJob(PyObject*, PyObject*) {
+  return Guard([&] { return PyUnicode_FromString(internal::JobOf().c_str()); });
+}
+
+PyObject* GetAssignedResources(PyObject*, PyObject*) {
+  return Guard([&] { return Amounts(internal::AssignedResources()); });
+}
+
+// load_library(path) -> [(name, parameters, returns, refs, creates, read_only)]: of what other languages may call
 PyObject* LoadLibrary(PyObject*, PyObject* path) {
   const char* text = PyUnicode_AsUTF8(path);
   if (text == nullptr) return nullptr;
@@ -214,8 +243,9 @@ PyObject* LoadLibrary(PyObject*, PyObject* path) {
     Obj out(PyList_New(0));
     for (const std::string& name : internal::PlainNames(text)) {
       const internal::PlainCode* code = internal::FindPlain(text, name);
-      const Obj row(Py_BuildValue("sIIKO", name.c_str(), code->parameters, code->returns,
-                                  static_cast<unsigned long long>(code->refs), code->creates ? Py_True : Py_False));
+      const Obj row(Py_BuildValue("sIIKOO", name.c_str(), code->parameters, code->returns,
+                                  static_cast<unsigned long long>(code->refs), code->creates ? Py_True : Py_False,
+                                  code->read_only ? Py_True : Py_False));
       if (!out || !row || PyList_Append(out.get(), row.get()) != 0) return nullptr;
     }
     return out.release();
@@ -234,6 +264,11 @@ PyMethodDef functions[] = {
     {"own_handle", OwnHandle, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
+    {"commit", CommitLineage, METH_NOARGS, nullptr},
+    {"own_actor_name", OwnActorName, METH_NOARGS, nullptr},
+    {"was_restarted", WasRestarted, METH_NOARGS, nullptr},
+    {"job", GetJob, METH_NOARGS, nullptr},
+    {"assigned_resources", GetAssignedResources, METH_NOARGS, nullptr},
     {"available_resources", GetAvailableResources, METH_NOARGS, nullptr},
     {"cluster_resources", GetClusterResources, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -57,6 +57,8 @@ struct Hooks {
   PyObject* load_function = nullptr;  // what was published, ObjectRef -> (callable, exceptions to retry, async, calls)
   PyObject* begin_async = nullptr;    // coroutine, number: has the loop run it, and end the call of that number
   PyObject* step_async = nullptr;     // wait: one turn of the loop; is anything under way?
+  PyObject* save_actor = nullptr;     // actor -> its state, which can be pickled
+  PyObject* load_actor = nullptr;     // a new actor, the state -> the actor, or one instead of it
   PyObject* special = nullptr;        // actor, name -> callable: methods that every actor has
   PyObject* describe = nullptr;       // exception, cancelled -> (text, payload)
   PyObject* rebuild = nullptr;        // text, payload -> exception

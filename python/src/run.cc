@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -142,6 +144,7 @@ void Return(internal::Invocation& call, std::uint32_t index, Encoded& value) {
     out = call.Return(index, value.size());
   }
   value.Write(out);
+  if (value.pickled()) internal::NotCompared(call);
 }
 
 // false: a Python error is set.
@@ -194,6 +197,54 @@ void DestroyActor(void* self) {
   Py_DECREF(static_cast<PyObject*>(self));
 }
 
+// What the engine says of an actor that could not be saved or loaded.
+[[noreturn]] void ThrowText() {
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  const Obj owned_type(type);
+  const Obj owned_value(value);
+  const Obj owned_trace(trace);
+  const Obj text(value == nullptr ? nullptr : PyObject_Str(value));
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string story = type == nullptr ? "an exception" : reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  if (words != nullptr) story = story + ": " + words;
+  PyErr_Clear();
+  throw std::runtime_error(story);
+}
+
+void SaveActor(void* self, std::vector<std::byte>* out) {
+  const Gil gil;
+  const Obj state(PyObject_CallOneArg(hooks.save_actor, static_cast<PyObject*>(self)));
+  Encoded value;
+  if (!state || !value.Prepare(state.get())) ThrowText();
+  out->resize(value.size());
+  value.Write(out->data());
+}
+
+void LoadActor(void** self, std::span<const std::byte> state) {
+  const Gil gil;
+  const Obj value(DecodeValue({state.data(), state.size()}, {}));
+  if (!value) ThrowText();
+  auto* actor = static_cast<PyObject*>(*self);
+  PyObject* loaded = PyObject_CallFunctionObjArgs(hooks.load_actor, actor, value.get(), nullptr);
+  if (loaded == nullptr) ThrowText();
+  *self = loaded;
+  Py_DECREF(actor);
+}
+
+// The value of a Ref that was not ready when the actor was made. nullptr: a Python error is set.
+PyObject* AwaitArgument(PyObject* ref) {
+  KeepAlive keep;
+  internal::View view;
+  {
+    const NoGil free;
+    view = internal::Await(EntryOf(ref), internal::kForever, &keep);
+  }
+  return DecodeValue(view, keep);
+}
+
 // The call's arguments as Python objects, taken from it one by one.
 class Values {
  public:
@@ -208,6 +259,11 @@ class Values {
       KeepAlive keep;
       PyObject* value = DecodeValue(call.Next(&keep), keep);
       if (value == nullptr) return false;
+      if (i < 32 && (head.awaited >> i & 1) != 0 && IsRef(value)) {
+        const Obj ref(value);
+        value = AwaitArgument(value);
+        if (value == nullptr) return false;
+      }
       values_.push_back(value);
     }
     if (head.keywords == 0) return true;
@@ -357,6 +413,8 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
   if (creates) {
     call.self = result.release();
     call.destroy = &DestroyActor;
+    call.save = &SaveActor;
+    call.load = &LoadActor;
     return true;
   }
   if (in_async_actor && PyCoro_CheckExact(result.get())) {

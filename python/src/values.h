@@ -27,6 +27,8 @@ class Encoded {
   // false: a Python error is set. The value must outlive this object.
   bool Prepare(PyObject* value, Form form = Form::kPython);
   [[nodiscard]] std::size_t size() const { return size_; }
+  // Then equal values may have other bytes: a pickle knows which objects are the same, and in which order a set is.
+  [[nodiscard]] bool pickled() const { return static_cast<bool>(pickle_); }
   void Write(std::byte* out);
 
  private:

@@ -151,16 +151,16 @@ def test_kill_ends_it_at_once():
         manta.kill("x")
 
 
-def test_an_actor_that_dies_fails_its_calls():
-    counter = Counter.remote()
+def test_an_actor_that_dies_for_good_fails_its_calls():
+    counter = Counter.options(max_restarts=0).remote()
     with pytest.raises((exceptions.ActorDiedError, exceptions.WorkerCrashedError)):
         manta.get(counter.die.remote(), timeout=20)
     with pytest.raises(exceptions.ActorDiedError):
         manta.get(counter.add.remote(), timeout=20)
 
 
-def test_max_restarts_brings_it_back_anew():
-    counter = Counter.options(max_restarts=1, max_task_retries=-1).remote(5)
+def test_max_restarts_without_replay_brings_it_back_anew():
+    counter = Counter.options(max_restarts=1, max_task_retries=-1, replay=False).remote(5)
     assert manta.get(counter.add.remote()) == 6
     os.kill(manta.get(counter.pid.remote()), signal.SIGKILL)
     assert manta.get(counter.add.remote(), timeout=20) == 6
@@ -572,7 +572,7 @@ def test_a_methods_name_is_what_messages_say():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_methods_max_task_retries_goes_before_the_actors(tmp_path, is_async):
-    @manta.remote(max_restarts=-1)
+    @manta.remote(max_restarts=-1, replay=False)
     class Fragile:
         def _die(self, name, times):
             with open(tmp_path / name, "a") as file:

@@ -201,3 +201,33 @@ assert manta.get(inside.remote()) == [1, 2]
     manta.kill(actor)
     with pytest.raises(exceptions.ActorDiedError):
         manta.get(actor.two.remote(), timeout=60)
+
+
+def test_an_actor_of_a_killed_node_comes_back_on_another_with_its_state(nodes, tmp_path):
+    log = tmp_path / "log"
+
+    @manta.remote(**on("copper"), checkpoint_every=4)
+    class Tally:
+        def __init__(self):
+            self.seen = []
+
+        def add(self, by):
+            with open(log, "a") as file:
+                file.write("ran\n")
+            self.seen.append(by)
+            return sum(self.seen)
+
+        @manta.method(read_only=True)
+        def node(self):
+            return manta.get_runtime_context().get_node_id()
+
+    doomed = nodes.join("copper")
+    tally = Tally.remote()
+    assert manta.get([tally.add.remote(by) for by in range(6)], timeout=60) == [0, 1, 3, 6, 10, 15]
+    assert manta.get(tally.node.remote(), timeout=60) == doomed
+    other = nodes.join("copper")
+    nodes.kill(doomed)
+    assert manta.get(tally.add.remote(100), timeout=60) == 115
+    assert manta.get(tally.node.remote(), timeout=60) == other
+    # The two calls since the checkpoint once more; the last one perhaps also in a process that was about to die.
+    assert runs(log) in (6 + 2 + 1, 6 + 2 + 2)

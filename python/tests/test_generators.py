@@ -182,7 +182,7 @@ def test_a_method_that_yields_goes_on_in_a_restarted_actor(tmp_path, retries, is
                 os._exit(1)
             yield i
 
-    @manta.remote(max_restarts=1, max_task_retries=retries)
+    @manta.remote(max_restarts=1, max_task_retries=retries, replay=False)
     class Source:
         if is_async:
             async def items(self):

@@ -296,7 +296,7 @@ else:
 
 
 def test_max_task_retries_repeats_calls_of_a_restarted_actor(tmp_path):
-    @manta.remote(max_restarts=2)
+    @manta.remote(max_restarts=2, max_task_retries=0)
     class Crashes:
         def once(self, path):
             if not os.path.exists(path):

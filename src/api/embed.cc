@@ -113,6 +113,33 @@ void EndOwnActor() {
   if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
 }
 
+void NotCompared(Invocation& call) { static_cast<worker::Execution&>(call).NotCompared(); }
+
+std::string OwnActorName() {
+  const worker::Worker* worker = worker::Worker::Current();
+  return worker == nullptr || worker->own_actor() == nullptr ? std::string() : worker->own_actor()->options.name;
+}
+
+bool WasRestarted() {
+  const worker::Worker* worker = worker::Worker::Current();
+  return worker != nullptr && worker->own_actor() != nullptr && worker->own_actor()->epoch > 0;
+}
+
+std::string JobOf() {
+  const owner::Visit visit;
+  return visit.owner() == nullptr ? std::string() : ToHex(visit.owner()->job());
+}
+
+std::map<std::string, double> AssignedResources() {
+  std::map<std::string, double> out;
+  const Resources* need = owner::ThisCaller().need;
+  const worker::Worker* worker = worker::Worker::Current();
+  if (worker != nullptr && worker->own_actor() != nullptr) need = &worker->own_actor()->need;
+  if (worker == nullptr || need == nullptr) return out;
+  for (const auto& [name, units] : need->amounts()) out[name] = static_cast<double>(units) / kUnit;
+  return out;
+}
+
 void LeaveAfterCall() {
   if (worker::Worker* worker = worker::Worker::Current(); worker != nullptr) worker->LeaveAfterCall();
 }

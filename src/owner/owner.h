@@ -243,6 +243,10 @@ class Owner {
     const Lock lock(mutex_);
     setup_.job = job;
   }
+  [[nodiscard]] Id job() {
+    const Lock lock(mutex_);
+    return setup_.job;
+  }
   // Called for messages that are not the owner's business (a worker's leases, a driver's output).
   std::function<void(wire::Frame&)> other_messages;
 

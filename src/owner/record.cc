@@ -75,7 +75,8 @@ bool Owner::Recalled(Entry* entry, const shm::SpecHeader& header, internal::Argu
   if (call == nullptr) return false;
   entry->stage = Stage::kTakenBack;
   // Arguments that are results of other calls are what they were: those are recalled, too, or run again.
-  const bool same_arguments = !arguments.holes.empty() || call->arguments == lineage::DigestOf(arguments.bytes);
+  const bool same_arguments = !arguments.holes.empty() || (header.flags & shm::SpecHeader::kLoose) != 0 ||
+                              call->arguments == lineage::DigestOf(arguments.bytes);
   const bool same_code = call->code == 0 || call->code == lineage::Recall::CodeOf(header);
   for (const internal::Arguments::Hole& hole : arguments.holes) Unref(hole.entry);
   arguments.holes.clear();

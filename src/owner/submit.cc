@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/program.h"
+#include "manta/internal/embed.h"
 #include "owner/named.h"
 #include "owner/owner.h"
 
@@ -144,9 +145,10 @@ const Plan* Owner::Intern(const TaskOptions& options, Status* status) {
 
 Status Owner::FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header) {
   using shm::SpecHeader;
-  header->returns = returns & ~(0x80000000U | internal::kReadOnlyCall);
+  header->returns = returns & ~(0x80000000U | internal::kReadOnlyCall | internal::kLooseCall);
   if ((returns & 0x80000000U) != 0) header->flags |= SpecHeader::kWhole;
   if ((returns & internal::kReadOnlyCall) != 0) header->flags |= SpecHeader::kReadOnly;
+  if ((returns & internal::kLooseCall) != 0) header->flags |= SpecHeader::kLoose;
   const base::Module* module = base::ModuleOf(reinterpret_cast<const void*>(site.trampoline));
   if (module == nullptr) return Status(Code::kInvalid, "the task's code is in no file that a worker could load");
   header->module = module->hash;

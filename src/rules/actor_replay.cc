@@ -73,21 +73,23 @@ Failure ActorReplay::Replayed(const ReplayedCall& call) {
   ++replayed_;
   if (call.failed == call.failed_now && call.digest == call.digest_now) return {};
   const auto outcome = [](bool failed) { return failed ? "threw" : "answered"; };
-  return Failure{Code::kActorDied,
-                 Cat("actor ", policy_.actor, " cannot come back: after its process died, ", call.method, " (call ",
-                     ToString(call.id), ", the ", replayed_, ". that was repeated) ", outcome(call.failed_now),
-                     " differently than before, when it ", outcome(call.failed),
-                     ". Methods must give the same answers to the same calls: no clocks, random numbers or other "
-                     "outside input, unless it comes as an argument; mark those that change nothing as const or "
-                     "ReadOnly(), save the state more often (CheckpointEvery), or use SetReplay(false)"),
-                 "manta::NondeterminismError",
-                 {}};
+  return Failure{
+      Code::kActorDied,
+      Cat("actor ", policy_.actor, " cannot come back: after its process died, ", call.method, " (call ",
+          ToString(call.id), ", the ", replayed_, ". that was repeated) ", outcome(call.failed_now),
+          " differently than before, when it ", outcome(call.failed),
+          ". Methods must give the same answers to the same calls: no clocks, random numbers or other "
+          "outside input, unless it comes as an argument; mark those that change nothing as read-only (const, "
+          "ReadOnly(); in Python @manta.method(read_only=True)), save the state more often "
+          "(CheckpointEvery, checkpoint_every=), or switch replay off (SetReplay(false), replay=False)"),
+      "manta::NondeterminismError",
+      {}};
 }
 
 Failure ActorReplay::Refused(const Id& call) const {
   return Failure{Code::kWorkerCrashed,
                  Cat("actor ", policy_.actor, " died in call ", ToString(call),
-                     ", which may not be begun again; raise SetMaxCallRetries to allow it"),
+                     ", which may not be begun again; raise SetMaxCallRetries (max_task_retries) to allow it"),
                  kNotBegunAgain,
                  {}};
 }
@@ -97,7 +99,7 @@ Failure ActorReplay::Differs(const Id& call, std::string_view method) const {
                  Cat("actor ", policy_.actor, " was asked for ", method, " (call ", ToString(call),
                      ") again, with another method or other arguments than the first time: the task that calls ran "
                      "again after a crash and did not do the same. Tasks that call actors must be deterministic, or "
-                     "must not be retried (SetRetries(0))"),
+                     "must not be retried (SetRetries(0), max_retries=0)"),
                  "manta::NondeterminismError",
                  {}};
 }
@@ -117,7 +119,9 @@ Failure ActorReplay::TooMuch(std::uint64_t calls) const {
                  Cat("actor ", policy_.actor, " cannot come back: the calls since it was made, ", calls,
                      " of them, were more than the ", Bytes(policy_.most_bytes),
                      " that are kept, and its state was never saved. Give its class fields that can be sent, or "
-                     "Save() and Load(); or use SetReplay(false) and SetMaxRestarts"),
+                     "Save() and Load() (in Python: attributes that can be pickled, or __manta_save__ and "
+                     "__manta_load__); or switch replay off (SetReplay(false), replay=False) and set how often it may "
+                     "restart"),
                  {},
                  {}};
 }

@@ -111,6 +111,7 @@ Failure ActorJournal::Recover(owner::Owner& owner, ActorSelf& actor) {
     entries_.clear();
     named_ = false;
     opaque_ = false;
+    loose_ = false;
     answered_ = true;
     Execution execution(owner, nullptr, &actor);
     bool failed = false;
@@ -163,6 +164,7 @@ bool ActorJournal::Begin(owner::Owner& owner, const shm::SpecHeader& header, con
   digest_ = 0;
   named_ = false;
   opaque_ = false;
+  loose_ = false;
   answer_.clear();
   if (given_up_) return answered_;
   const std::uint64_t bytes = header.bytes;
@@ -197,7 +199,7 @@ void ActorJournal::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t 
     digest_ = DigestOf(digest_ ^ 1, std::as_bytes(std::span(failure_type)));
   } else if (kind == shm::ReplyKind::kValue) {
     const std::size_t compared = std::exchange(opaque_, false) ? 0 : std::min(payload.size(), kMostDigested);
-    digest_ = DigestOf(digest_ ^ payload.size(), payload.first(compared));
+    if (!std::exchange(loose_, false)) digest_ = DigestOf(digest_ ^ payload.size(), payload.first(compared));
   }
   if (!answered_ || answer_.size() > shm::kMostKept) return;
   shm::ReplyHeader header;

@@ -43,6 +43,8 @@ class ActorJournal {
   bool Begin(owner::Owner& owner, const shm::SpecHeader& header, const std::byte* spec, bool answered);
   // Refs and handles inside the value that Reply will name next. They stay while the answer is kept.
   void Contained(std::span<const shm::Contained> names, const std::vector<internal::Entry*>& entries);
+  // Reply will name a value next that may have other bytes when the call is repeated.
+  void NotCompared() { loose_ = true; }
   // A value (whole, also one that lies in the store), or a failure.
   void Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t index, std::span<const std::byte> payload,
              std::string_view failure_type = {});
@@ -103,6 +105,7 @@ class ActorJournal {
   bool answered_ = false;
   std::uint64_t digest_ = 0;
   bool opaque_ = false;  // the next value names processes: only its size is compared
+  bool loose_ = false;   // … and of this one nothing at all
   bool named_ = false;   // the answer has Refs inside
   std::vector<std::byte> answer_;
   std::vector<internal::Handle<internal::Entry>> entries_;

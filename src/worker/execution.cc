@@ -192,7 +192,7 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   inner.session = owner_.session();
   inner.rerun = (header_.flags & shm::SpecHeader::kRerun) != 0 || repeating_ || (constructing_ && actor_->epoch > 0);
   inner.fresh = (header_.flags & shm::SpecHeader::kFresh) != 0;
-  if (repeating_) {
+  if (repeating_ || constructing_) {
     inner.need = &actor_->need;
     inner.can_block = !actor_->need.empty();
   } else if (served_ != nullptr) {
@@ -384,6 +384,7 @@ std::int64_t Execution::NextList() {
 std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
   if (open_) FinishReturn(false);
   open_ = true;
+  compared_ = true;
   index_ = index;
   size_ = size;
   stored_ = size > owner::kSmallValue && !repeating_;
@@ -410,6 +411,7 @@ void Execution::FinishReturn(bool last) {
   Place place;
   if (recorded_) {
     if (contains) ReplyContained();
+    if (!compared_) actor_->journal->NotCompared();
     actor_->journal->Reply(shm::ReplyKind::kValue, flags, index_,
                            stored_ ? std::span<const std::byte>(room_.data, size_) : bytes);
     if (last && !repeating_) {

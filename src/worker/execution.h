@@ -79,6 +79,7 @@ class Execution final : public internal::Invocation {
   // For actors with a step (see manta/internal/embed.h).
   void SetActorStep(internal::ActorStep step) { actor_->step = step; }
   void Defer() { deferred_ = true; }
+  void NotCompared() { compared_ = false; }
   [[nodiscard]] bool deferred() const { return deferred_; }
   // After Run left the call deferred: the rest of it.
   void Resume(internal::Trampoline rest);
@@ -131,6 +132,7 @@ class Execution final : public internal::Invocation {
   // The return value being written.
   bool open_ = false;
   bool stored_ = false;
+  bool compared_ = true;  // when the call is repeated
   std::uint32_t index_ = 0;
   std::size_t size_ = 0;
   std::vector<std::byte> scratch_;

@@ -23,6 +23,7 @@ constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
 constexpr int kBegunAtOnce = 64;                   // calls of an actor with a step
 constexpr std::uint64_t kCopyBytes = 16ULL << 20;  // of a journal in one message
+constexpr std::int64_t kHeldUs = 20'000;           // calls are held back for so long to save an actor between them
 constexpr std::int64_t kPaceClaims = 16;
 constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
@@ -250,7 +251,7 @@ void Worker::StartActor(wire::Frame& frame) {
     Execution execution(*owner_, nullptr, actor_.get());
     failure = execution.Construct(reinterpret_cast<const std::byte*>(spec.data()), message->spec.size());
   }
-  if (failure.ok() && !frame.fds.empty() && actor_->step == nullptr) {
+  if (failure.ok() && !frame.fds.empty()) {
     Result<std::unique_ptr<ActorJournal>> journal = ActorJournal::Open(std::move(frame.fds[0]), *message);
     if (journal.ok()) {
       actor_->journal = std::move(*journal);
@@ -329,6 +330,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
     auto execution = std::make_unique<Execution>(*owner_, &served, actor_.get());
     execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
     if (!execution->deferred()) {
+      finished_.fetch_add(1, std::memory_order_relaxed);
       served.queue.Done(task);
       if (served.far != nullptr) Flush(served, served.queue.Ready());
       return;
@@ -366,6 +368,7 @@ void Worker::Resume(Execution* call, internal::Trampoline rest) {
   Served& served = *execution->served();
   served.queue.Done(execution->task);
   if (served.far != nullptr) Flush(served, served.queue.Ready());
+  finished_.fetch_add(1, std::memory_order_relaxed);
   --deferred_;
 }
 
@@ -413,18 +416,28 @@ void Worker::PoolThread() {
   }
 }
 
-// An actor that runs calls side by side is saved when none runs. True: some do.
+// An actor that runs calls side by side is saved when none runs. For a short while no other is begun so that this may
+// come true, but not for long: those that run may wait for one that has yet to begin. True: wait a little more.
 bool Worker::WaitToSave() {
   const std::uint64_t finished = finished_.load(std::memory_order_relaxed);
-  if (!checkpoint_due_) checkpoint_due_ = actor_->journal->Count(finished - std::exchange(counted_, finished));
-  if (!checkpoint_due_) return false;
-  if (in_pool_.load(std::memory_order_seq_cst) > 0) {
-    Idle();
-    return true;
+  if (!checkpoint_due_) {
+    checkpoint_due_ = actor_->journal->Count(finished - std::exchange(counted_, finished));
+    if (!checkpoint_due_) return false;
+    held_until_us_ = base::NowMicros() + kHeldUs;
   }
-  checkpoint_due_ = false;
-  actor_->journal->Checkpoint(*owner_, *actor_);
-  return false;
+  if (deferred_ == 0 && in_pool_.load(std::memory_order_seq_cst) == 0) {
+    checkpoint_due_ = false;
+    actor_->journal->Checkpoint(*owner_, *actor_);
+    return false;
+  }
+  if (base::NowMicros() >= held_until_us_) return false;
+  if (actor_->step != nullptr) {
+    step_busy_ = actor_->step(true);
+  } else {
+    const std::uint32_t ticket = bell_->PrepareSleep();
+    if (in_pool_.load(std::memory_order_seq_cst) > 0) bell_->Sleep(ticket, kHeldUs / 10);
+  }
+  return true;
 }
 
 void Worker::StopPool() {
@@ -441,7 +454,6 @@ void Worker::StopPool() {
 bool Worker::WorkWaits() {
   if (bell_->flags.load(std::memory_order_seq_cst) != 0) return true;
   if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) return false;
-  if (checkpoint_due_ && in_pool_.load(std::memory_order_seq_cst) > 0) return false;
   for (const std::unique_ptr<Served>& served : served_) {
     if (served->queue.Ready()) return true;
   }
@@ -502,7 +514,9 @@ int Worker::Serve() {
       Idle();
       continue;
     }
-    if (concurrency_ > 1 && actor_->journal != nullptr && WaitToSave()) continue;
+    if (actor_ != nullptr && actor_->journal != nullptr && (concurrency_ > 1 || actor_->step != nullptr) &&
+        WaitToSave())
+      continue;
     if (actor_ != nullptr && actor_->step != nullptr) {
       // A few calls are begun before what is under way gets its turn.
       int begun = 0;

@@ -105,9 +105,10 @@ class Worker final : public owner::InPlaceRunner {
   bool pool_stop_ = false;
   std::vector<std::thread> pool_;
   std::atomic<std::uint32_t> in_pool_{0};
-  std::atomic<std::uint64_t> finished_{0};  // calls of the pool
+  std::atomic<std::uint64_t> finished_{0};  // calls of an actor that runs several at a time
   std::uint64_t counted_ = 0;               // of these
   bool checkpoint_due_ = false;
+  std::int64_t held_until_us_ = 0;  // until then no call begins, so that it can be made
 };
 
 }  // namespace manta::worker

@@ -55,6 +55,12 @@ MANTA_EXPORT void FetchAhead(std::span<Entry* const> entries);
 // Did whoever wants the result ask to stop? May be asked from any thread while the call runs.
 [[nodiscard]] MANTA_EXPORT bool IsCancelled(const Invocation& call);
 
+// With the number of returns of Submit and CallActor: the same call may come with other bytes when it is made again,
+// because its arguments were pickled, say. So nobody compares them.
+inline constexpr std::uint32_t kLooseCall = 0x20000000U;
+// By a trampoline, of the value that it has just got room for (Invocation::Return): the same, of an answer.
+MANTA_EXPORT void NotCompared(Invocation& call);
+
 // As Cancel, with all calls that the task has made and that have not ended, and theirs.
 MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 
@@ -67,6 +73,16 @@ MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 [[nodiscard]] MANTA_EXPORT ActorEntry* OwnActorHandle();
 // Ends this process's actor for good, on purpose: the process is killed soon after.
 MANTA_EXPORT void EndOwnActor();
+
+// Its name; empty: it has none.
+[[nodiscard]] MANTA_EXPORT std::string OwnActorName();
+// Has another process been this actor before?
+[[nodiscard]] MANTA_EXPORT bool WasRestarted();
+
+// The id of this process's job, in hexadecimal digits.
+[[nodiscard]] MANTA_EXPORT std::string JobOf();
+// What the running task or this process's actor was given; empty in a driver.
+[[nodiscard]] MANTA_EXPORT std::map<std::string, double> AssignedResources();
 
 // In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
 MANTA_EXPORT void LeaveAfterCall();

@@ -30,8 +30,8 @@ struct ForeignHead {
   std::uint8_t flags = 0;
   std::uint16_t name = 0;
   std::uint32_t keywords = 0;
-  std::uint32_t values = 0;  // keywords included
-  std::uint32_t unused = 0;
+  std::uint32_t values = 0;            // keywords included
+  std::uint32_t awaited = 0;           // kCreate: bit i, value i is a Ref that was not ready when the call was made
   std::byte function[kRefBytes] = {};  // of the pickled function or class; not counted by the call: whoever published
                                        // it keeps it
 };

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "manta/actor.h"
 #include "manta/internal/call.h"
 #include "manta/internal/core.h"
 #include "manta/plain.h"
@@ -25,7 +26,8 @@ struct PlainCode {
   std::uint32_t parameters = 0;
   std::uint32_t returns = 1;  // more: a tuple, each element of which may be an object of its own
   std::uint64_t refs = 0;
-  bool creates = false;  // an actor
+  bool creates = false;    // an actor
+  bool read_only = false;  // a const method
 };
 // A function's name, "Class" or "Class.method". Later ones of the same name and library win.
 MANTA_EXPORT void RegisterPlain(const std::string& name, const PlainCode& code);
@@ -112,13 +114,14 @@ void PlainCreate(Invocation& call) {
   using S = Signature<decltype(kFactory)>;
   std::unique_ptr<C> made(WithPlainArguments<typename S::Params>(call, kFactory));
   call.self = made.release();
-  call.destroy = [](void* self) { delete static_cast<C*>(self); };
+  SetLife<C>(call);
 }
 
 template <typename S>
 PlainCode PlainCodeOf(Trampoline trampoline) {
   PlainCode code;
   code.trampoline = trampoline;
+  if constexpr (requires { S::read_only; }) code.read_only = S::read_only;
   code.parameters = std::tuple_size_v<typename S::Params>;
   if constexpr (IsTuple<std::remove_cvref_t<typename S::Return>>::value)
     code.returns = std::tuple_size_v<std::remove_cvref_t<typename S::Return>>;

@@ -50,7 +50,9 @@ class Queue:
 
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
         self.maxsize = maxsize
-        self.actor = remote(_QueueActor).options(**(actor_options or {})).remote(maxsize)
+        # It would come back empty, and nobody would know what is missing.
+        options = {"max_restarts": 0, **(actor_options or {})}
+        self.actor = remote(_QueueActor).options(**options).remote(maxsize)
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         _check(timeout)

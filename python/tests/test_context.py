@@ -1,0 +1,56 @@
+"""What a program, a task and an actor know of themselves."""
+import pytest
+
+import manta
+
+
+@pytest.fixture(autouse=True)
+def _cluster(cluster):
+    pass
+
+
+def facts():
+    context = manta.get_runtime_context()
+    return {**context.get(), "name": context.get_task_name(), "resources": context.get_assigned_resources()}
+
+
+def test_in_the_driver():
+    about = facts()
+    assert about["name"] is None and about["resources"] == {} and "task_id" not in about
+    context = manta.get_runtime_context()
+    assert len(context.get_job_id()) == 32 and context.job_id == context.get_job_id()
+    assert context.get_task_id() is None and context.get_actor_id() is None and context.get_actor_name() is None
+    assert context.worker_mode == "driver"
+    for absent in ("gcs_address", "runtime_env"):
+        with pytest.raises(NotImplementedError):
+            getattr(context, absent)
+
+
+def test_in_tasks():
+    here = facts()
+    refs = [manta.remote(facts).options(name="who", num_cpus=cpus, resources={"disk": 1}).remote() for cpus in (1, 0.5)]
+    whole, half = manta.get(refs)
+    assert whole["job_id"] == here["job_id"] and whole["node_id"] == here["node_id"]
+    assert whole["worker_id"] != here["worker_id"] and whole["task_id"] != half["task_id"]
+    assert whole["name"] == "who" and "actor_id" not in whole
+    assert whole["resources"] == {"CPU": 1, "disk": 1} and half["resources"] == {"CPU": 0.5, "disk": 1}
+    large = manta.remote(facts).options(num_cpus=0, memory=1 << 20).remote()
+    assert manta.get(large)["resources"] == {"memory": 1 << 20}
+
+
+def test_in_actors():
+    @manta.remote
+    class Who:
+        def __init__(self):
+            self.begun = facts()
+
+        def facts(self):
+            context = manta.get_runtime_context()
+            return self.begun, facts(), context.get_actor_name(), context.was_current_actor_reconstructed
+
+    plain = Who.options(num_cpus=1).remote()
+    begun, about, name, again = manta.get(plain.facts.remote())
+    assert about["resources"] == begun["resources"] == {"CPU": 1} and name is None and again is False
+    assert about["actor_id"] == begun["actor_id"] == plain._actor_id and about["job_id"] == facts()["job_id"]
+    named = Who.options(name="known").remote()
+    assert manta.get(named.facts.remote())[2] == "known"
