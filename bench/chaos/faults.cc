@@ -98,6 +98,14 @@ bool Faults::Gone(const std::vector<pid_t>& pids, double seconds) const {
   return true;
 }
 
+// Waits a little for somebody to be in the middle of something.
+bool Faults::AwaitBusy(const std::vector<pid_t>& pids) {
+  for (const double end = bench::Now() + 0.3; bench::Now() < end; bench::SleepMs(0.2)) {
+    if (std::any_of(pids.begin(), pids.end(), [&](pid_t pid) { return board_.Busy(pid) > 0; })) return true;
+  }
+  return false;
+}
+
 bool Faults::Kill(const std::vector<pid_t>& victims) {
   bool hit = false;
   for (const pid_t pid : victims) ::kill(pid, SIGKILL);
@@ -151,13 +159,12 @@ bool Faults::KillNode(bool workers_too) {
   const std::size_t node = living_[at];
   const std::vector<pid_t> workers = WorkersOf(node);
   killed_.insert(workers.begin(), workers.end());
-  bool hit = false;
+  bool hit = AwaitBusy(workers);
   if (workers_too) {
     std::vector<pid_t> all = workers;
     all.insert(all.begin(), nodes_.pid(node));
-    hit = Kill(all);
+    hit |= Kill(all);
   } else {
-    for (const pid_t pid : workers) hit |= board_.Busy(pid) > 0;
     static_cast<void>(Kill({nodes_.pid(node)}));
     if (!Gone(workers, 5)) said_.emplace_back("workers outlived their daemon by five seconds");
   }
@@ -172,8 +179,7 @@ bool Faults::SilenceNode() {
   const pid_t pid = nodes_.pid(living_[at]);
   const std::vector<pid_t> workers = WorkersOf(living_[at]);
   killed_.insert(workers.begin(), workers.end());
-  bool hit = false;
-  for (const pid_t worker : workers) hit |= board_.Busy(worker) > 0;
+  const bool hit = AwaitBusy(workers);
   ::kill(pid, SIGSTOP);
   bench::SleepMs(5000);
   ::kill(pid, SIGCONT);
@@ -195,8 +201,7 @@ bool Faults::AddNode() {
 }
 
 bool Faults::RestartHead() {
-  bool hit = false;
-  for (const pid_t worker : Workers()) hit |= board_.Busy(worker) > 0;
+  const bool hit = AwaitBusy(Workers());
   nodes_.RestartHead();
   head_ = nodes_.head_pid();
   return hit;

@@ -42,6 +42,7 @@ class Faults {
  private:
   [[nodiscard]] std::vector<pid_t> WorkersOf(std::size_t node) const;
   [[nodiscard]] std::vector<pid_t> Workers() const;
+  bool AwaitBusy(const std::vector<pid_t>& pids);
   bool Kill(const std::vector<pid_t>& victims);
   pid_t Choose(const std::vector<pid_t>& candidates);
   bool KillOne(const std::vector<pid_t>& candidates);

@@ -51,10 +51,13 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 
 // A copy of what a guest of another node did, or what one that comes here is to go on with.
 void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call) {
-  if (actors_.TakeCopy(from, message) || call != 0) {
-    if (call != 0) cluster_.links().Answer(from, call, wire::Done{});
-    return;
+  const bool taken = actors_.TakeCopy(from, message);
+  if (call != 0) {
+    if (taken) return cluster_.links().Answer(from, call, wire::Done{});
+    // Given up here, and perhaps started elsewhere: what it does counts for nothing, and nobody may hear of it.
+    return cluster_.links().Fail(from, call, Status(Code::kNotFound, "this actor is another node's now"));
   }
+  if (taken) return;
   Brought& brought = brought_[message.actor];
   if (brought.home != from || brought.epoch != message.epoch) brought = Brought{from, message.epoch, {}};
   if (!brought.journal.valid()) {

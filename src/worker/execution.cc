@@ -417,7 +417,7 @@ void Execution::FinishReturn(bool last) {
       actor_->journal->Commit(false);
     }
   }
-  if (repeating_) return;
+  if (repeating_ || (last && !Safe())) return;
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
     internal::Entry* first = owner_.EntryOf(header_);
@@ -440,6 +440,14 @@ void Execution::FinishReturn(bool last) {
   } else {
     Send(shm::ReplyKind::kValue, flags, index_, bytes);
   }
+}
+
+// A caller on this node may tell the world of the answer, and outlive us both there: the record must not die with this
+// node. (Worker::Flush does the same for callers on other nodes, many answers at a time.)
+bool Execution::Safe() {
+  if (!recorded_ || served_ == nullptr || served_->far != nullptr || !actor_->copy) [[likely]]
+    return true;
+  return actor_->copy();
 }
 
 void Execution::ReplyContained() {
@@ -490,6 +498,7 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
     if (repeating_) return;
     if (owner_.KeepBorrowed(actor_->id)) actor_->journal->Holds();
     actor_->journal->Commit(true);
+    if (!Safe()) return;
   }
   owner_.EndBorrowing(served_->owner);
   Send(shm::ReplyKind::kFailure, flags, 0, bytes);
