@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/failpoint.h"
 #include "node/actor_state.h"
 #include "wire/crypto.h"
 
@@ -78,6 +79,7 @@ void Guests::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& messa
       [this, alive = alive_, process = peer.process, call](const Result<wire::Done>& done) {
         Peer* asking = *alive ? peers_.Find(process) : nullptr;
         if (asking == nullptr) return;
+        base::Failpoint("node.copied");
         if (!done.ok()) return asking->connection->Fail(call, done.status());
         asking->connection->Send(wire::Done{}, call);
       });
@@ -166,6 +168,7 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   } else {
     worker->peer->connection->Send(start);
   }
+  base::Failpoint("node.starting");
   cluster_.links().Send(guest->home, wire::FarActorStarting{actor, epoch});
 }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/program.h"
 #include "owner/named.h"
 #include "worker/output.h"
@@ -403,6 +404,7 @@ std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
 }
 
 void Execution::FinishReturn(bool last) {
+  if (last && !repeating_) base::Failpoint("task.ran");
   open_ = false;
   const bool contains = !scope_->entries.empty() || !scope_->actors.empty();
   const std::span<const std::byte> bytes(size_ <= sizeof small_ ? small_ : scratch_.data(), size_);
@@ -418,6 +420,7 @@ void Execution::FinishReturn(bool last) {
     }
   }
   if (repeating_ || (last && !Safe())) return;
+  if (recorded_) base::Failpoint("actor.kept");
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
     internal::Entry* first = owner_.EntryOf(header_);
