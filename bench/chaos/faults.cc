@@ -117,7 +117,9 @@ bool Faults::Kill(const std::vector<pid_t>& victims) {
   return hit;
 }
 
+// Somebody in the middle of something, if there is one.
 pid_t Faults::Choose(const std::vector<pid_t>& candidates) {
+  static_cast<void>(AwaitBusy(candidates));
   std::vector<pid_t> busy;
   std::vector<pid_t> all;
   for (const pid_t pid : candidates) {

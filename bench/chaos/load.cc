@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
+#include <cstdlib>
 #include <map>
 #include <random>
+#include <tuple>
 #include <utility>
 
 #include "board.h"
@@ -103,16 +104,19 @@ class Account {
   Account(std::string file, bool saved, std::int64_t balance) : member_{std::move(file), saved}, balance_(balance) {}
   std::int64_t Add(std::int64_t amount) {
     const Execution execution = member_.Begin();
+    ++adds_;
     return balance_ += amount;
   }
-  std::int64_t Balance() const { return balance_; }
+  // Its balance, and how often it was changed.
+  std::pair<std::int64_t, std::int64_t> Look() const { return {balance_, adds_}; }
 
-  std::int64_t Save() const { return balance_; }
-  void Load(std::int64_t balance) { balance_ = balance; }
+  std::pair<std::int64_t, std::int64_t> Save() const { return Look(); }
+  void Load(std::pair<std::int64_t, std::int64_t> saved) { std::tie(balance_, adds_) = saved; }
 
  private:
   Member member_;
   std::int64_t balance_ = 0;
+  std::int64_t adds_ = 0;
 };
 
 using AccountHandle = manta::ActorHandle<Account>;
@@ -179,7 +183,8 @@ struct Load::Actors {
   std::mutex mutex;                                // guards what follows
   std::vector<std::vector<std::int64_t>> answers;  // by counter
   std::vector<std::uint64_t> asked;                // by counter
-  std::vector<std::int64_t> balances;              // as they should be
+  std::vector<std::int64_t> balances;              // of accounts, as they should be
+  std::vector<std::int64_t> adds;                  // and how often they should have changed
 
   // One transfer of the plan, and the sorts of the two accounts.
   struct Transfer {
@@ -197,6 +202,8 @@ struct Load::Actors {
     const std::lock_guard lock(mutex);
     balances[plan.from] -= plan.amount;
     balances[plan.to] += plan.amount;
+    ++adds[plan.from];
+    ++adds[plan.to];
     return plan;
   }
 };
@@ -215,6 +222,7 @@ Load::Load(std::string file, std::uint64_t seed)
   actors_->answers.resize(kCounters);
   actors_->asked.resize(kCounters);
   actors_->balances.assign(kAccounts, kStartBalance);
+  actors_->adds.assign(kAccounts, 0);
   for (auto& counter : actors_->counters) static_cast<void>(Await(counter.Task(&Counter::Pid).Remote()));
   Start("chains", [this] { Chains(); });
   Start("trees", [this] { Trees(); });
@@ -391,8 +399,14 @@ void Load::CheckCounters() {
 void Load::CheckLedger() {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < kAccounts; ++i) {
-    const std::int64_t balance = Await(actors_->accounts[i].Task(&Account::Balance).Remote());
+    const auto [balance, adds] = Await(actors_->accounts[i].Task(&Account::Look).Remote());
     sum += balance;
+    if (adds != actors_->adds[i]) {
+      Note(adds > actors_->adds[i] ? &Tally::duplicated : &Tally::lost,
+           static_cast<std::uint64_t>(std::abs(adds - actors_->adds[i])),
+           "account " + std::to_string(i) + " was changed " + std::to_string(adds) + " times; it should be " +
+               std::to_string(actors_->adds[i]));
+    }
     if (balance == actors_->balances[i]) continue;
     Note(&Tally::wrong, 1,
          "account " + std::to_string(i) + " has " + std::to_string(balance) + "; it should be " +
