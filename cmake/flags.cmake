@@ -21,7 +21,7 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 # Tests run optimised enough to meet their deadlines, with assertions of ours and of the standard library.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
 if(MANTA_SANITIZE)
   add_compile_options(-fsanitize=${MANTA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -233,6 +233,28 @@ TEST_F(ClusterJobs, ANodeThatJoinsUnderLoadTakesItsPart) {
   EXPECT_EQ(nodes, (std::map<std::string, int>{{"n1", 2}, {"n2", 2}}));
 }
 
+class Sum {
+ public:
+  int Add(int by) { return value_ += by; }
+  [[nodiscard]] std::string Node() const { return CurrentContext().node; }
+
+ private:
+  int value_ = 0;
+};
+
+TEST_F(ClusterJobs, AnActorOfADrainedNodeGoesOnElsewhereWithItsState) {
+  StartTwo();
+  Init();
+  auto sum = Actor<Sum>().OnNode("n2", true).Remote();
+  ASSERT_EQ(sum.Task(&Sum::Node).Remote().Get(20s), "n2");
+  std::vector<Ref<int>> sums;
+  for (int i = 1; i <= 100; ++i) sums.push_back(sum.Task(&Sum::Add).Remote(1));
+  EXPECT_THAT(Manta({"drain", "n2"}), ::testing::HasSubstr("has left"));
+  for (int i = 101; i <= 200; ++i) sums.push_back(sum.Task(&Sum::Add).Remote(1));
+  for (int i = 1; i <= 200; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i - 1)].Get(20s), i);
+  EXPECT_EQ(sum.Task(&Sum::Node).Remote().Get(20s), "n1");
+}
+
 TEST_F(ClusterJobs, WhatADrainedNodeHasInItsStoreGoesToItsOwner) {
   StartTwo();
   Init();

@@ -284,7 +284,7 @@ TEST_F(NetworkTest, AHostThatWasGivenUpJoinsAgainAsANewNode) {
 class Counter {
  public:
   int Add(int by) { return value_ += by; }
-  std::string Node() { return CurrentContext().node; }
+  [[nodiscard]] std::string Node() const { return CurrentContext().node; }
 
  private:
   int value_ = 0;
@@ -307,6 +307,7 @@ TEST_F(NetworkTest, AnActorWhoseHostAndHomeLoseEachOtherRunsElsewhere) {
   // Nobody is told; it is found out. The call is made again, by a process on a node that can be reached.
   const std::string node = counter.Task(&Counter::Node).Remote().Get(150s);
   EXPECT_TRUE(node == "n1" || node == "n2") << node;
+  EXPECT_EQ(counter.Task(&Counter::Add).Remote(1).Get(30s), 6) << "it came back without its state";
   EXPECT_THAT(Row("n3"), ::testing::HasSubstr(" alive "));
 }
 

@@ -103,6 +103,7 @@ Status Replay::Choose(const std::string& which) {
 Status Replay::FindInputs() {
   std::unordered_set<Id> asked;
   std::vector<const Found*> fresh;
+  fresh.reserve(calls_.size());
   for (const auto& [id, call] : calls_) fresh.push_back(&call);
   while (!fresh.empty()) {
     std::unordered_set<Id> names;

@@ -89,6 +89,7 @@ std::vector<std::string> LineageFiles(const std::string& folder) {
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> paths;
+  paths.reserve(found.size());
   for (auto& [run, path] : found) paths.push_back(std::move(path));
   return paths;
 }

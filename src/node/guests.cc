@@ -186,6 +186,16 @@ void Guests::Stop(NodeNumber from, const wire::FarStopActor& message) {
   }
 }
 
+void Guests::MoveAway() {
+  for (auto& [actor, guest] : guests_) {
+    const wire::ActorOptions& options = guest.order.options;
+    const bool may = options.replay && options.concurrency == 1 && options.max_restarts != 0 &&
+                     (options.strategy.node.empty() || options.strategy.soft);
+    if (!may || !guest.ready || guest.worker == nullptr || std::exchange(guest.moving, true)) continue;
+    pool_.Kill(*guest.worker, Failure{Code::kActorDied, Cat("node ", cluster_.self().name, " is drained"), {}, {}});
+  }
+}
+
 void Guests::Evict(const Id& actor, const Failure& why) {
   const auto it = guests_.find(actor);
   if (it == guests_.end()) return;

@@ -43,6 +43,8 @@ class Guests {
   Guests& operator=(const Guests&) = delete;
 
   void Granted(const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus);
+  // The node is being drained: those that go on elsewhere as if nothing had happened end here.
+  void MoveAway();
   // Its bundle is taken away.
   void Evict(const Id& actor, const Failure& why);
 
@@ -69,6 +71,7 @@ class Guests {
     std::uint64_t acquiring = 0;
     Worker* worker = nullptr;
     bool ready = false;
+    bool moving = false;
     base::Fd journal = {};
   };
   struct Brought {

@@ -203,6 +203,7 @@ void LineageKeeper::Sync() {
     // What is in the file now is on disk after this.
     job->dirty = false;
     std::vector<std::pair<ProcessId, std::uint32_t>> commits;
+    commits.reserve(job->owners.size());
     for (const std::unique_ptr<Owner>& owner : job->owners) {
       commits.emplace_back(owner->process, owner->taken_commits);
     }

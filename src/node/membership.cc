@@ -159,6 +159,7 @@ void Daemon::Drain() {
 // When nobody here has anything to do any more: no lease, no actor, no driver.
 void Daemon::LeaveWhenDrained() {
   if (ending_) return;
+  guests_->MoveAway();
   const bool drivers =
       std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second.driver != kNoProcess; });
   if (drivers || actors_.living() > 0 || !leases_.queue().leases().empty() || !far_->Quiet()) return;

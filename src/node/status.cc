@@ -148,6 +148,7 @@ std::string MemoryTable(const wire::MemoryReply& reply) {
       << reply.objects.size() << " objects\n";
   if (reply.objects.empty()) return out.str();
   std::vector<const wire::MemoryReply::Object*> objects;
+  objects.reserve(reply.objects.size());
   for (const wire::MemoryReply::Object& object : reply.objects) objects.push_back(&object);
   std::sort(objects.begin(), objects.end(), [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   char line[256];

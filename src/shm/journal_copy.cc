@@ -68,10 +68,10 @@ Status Write(int fd, const std::vector<JournalPart>& parts) {
   return {};
 }
 
-std::vector<std::vector<JournalPart>> Split(std::vector<JournalPart> parts, std::uint64_t bytes) {
+std::vector<std::vector<JournalPart>> Split(const std::vector<JournalPart>& parts, std::uint64_t bytes) {
   std::vector<std::vector<JournalPart>> groups;
   std::uint64_t in_group = bytes;
-  for (JournalPart& part : parts) {
+  for (const JournalPart& part : parts) {
     for (std::uint64_t at = 0; at < part.bytes.size();) {
       if (in_group >= bytes) {
         groups.emplace_back();

@@ -29,6 +29,6 @@ struct JournalMarks {
 // kCorrupt: a part that lies outside.
 [[nodiscard]] Status Write(int fd, const std::vector<JournalPart>& parts);
 // Groups of parts, each of about so many bytes at most: a message is not endless.
-[[nodiscard]] std::vector<std::vector<JournalPart>> Split(std::vector<JournalPart> parts, std::uint64_t bytes);
+[[nodiscard]] std::vector<std::vector<JournalPart>> Split(const std::vector<JournalPart>& parts, std::uint64_t bytes);
 
 }  // namespace manta::shm
