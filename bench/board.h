@@ -17,8 +17,8 @@ struct Board {
     std::atomic<std::int32_t> pid;
     std::atomic<std::int32_t> busy;  // tasks and calls that it is in
   };
-  std::atomic<std::uint64_t> tasks;  // executions of task functions
-  std::atomic<std::uint64_t> calls;  // and of actors' methods
+  std::atomic<std::uint64_t> tasks;        // executions of task functions
+  std::atomic<std::uint64_t> calls;        // and of actors' methods
   std::atomic<std::uint64_t> saved_calls;  // of these, by actors that have checkpoints
   Slot slots[kSlots];
 

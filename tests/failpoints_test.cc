@@ -1,5 +1,5 @@
-// Processes that die between two steps (base/failpoint.h), each at its place: what comes out is what would have come out
-// without. Every test looks whether its place was reached.
+// Processes that die between two steps (base/failpoint.h), each at its place: what comes out is what would have come
+// out without. Every test looks whether its place was reached.
 #include <map>
 #include <optional>
 #include <set>
@@ -102,10 +102,10 @@ TEST_P(FailpointsWithoutCheckpoints, EveryCallCountsOnce) {
   EXPECT_TRUE(place_->Reached());
 }
 
-const auto kAnywhere = ::testing::Values(WorkerPlace{"task.ran", "task.ran=kill@5"},
-                                         WorkerPlace{"actor.recorded", "actor.recorded=kill@6"},
-                                         WorkerPlace{"actor.kept", "actor.kept=kill@6"},
-                                         WorkerPlace{"actor.repeating", "actor.recorded=kill@6,actor.repeating=kill@2"});
+const auto kAnywhere = ::testing::Values(
+    WorkerPlace{"task.ran", "task.ran=kill@5"}, WorkerPlace{"actor.recorded", "actor.recorded=kill@6"},
+    WorkerPlace{"actor.kept", "actor.kept=kill@6"},
+    WorkerPlace{"actor.repeating", "actor.recorded=kill@6,actor.repeating=kill@2"});
 
 INSTANTIATE_TEST_SUITE_P(Places, WorkerFailpoints, kAnywhere);
 INSTANTIATE_TEST_SUITE_P(Places, FailpointsWithoutCheckpoints, kAnywhere);

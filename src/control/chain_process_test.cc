@@ -280,8 +280,8 @@ TEST_P(ChainFailpointTest, LosesNoAcknowledgedKey) {
     deaths += Revive();
     return deaths >= 2 && IsWhole() && writer.acknowledged_.size() >= 100;
   };
-  ASSERT_TRUE(RunUntil(*loop_, done) || RunUntil(*loop_, done)) << GetParam() << ": " << deaths << " deaths, "
-                                                                << writer.acknowledged_.size() << " writes";
+  ASSERT_TRUE(RunUntil(*loop_, done) || RunUntil(*loop_, done))
+      << GetParam() << ": " << deaths << " deaths, " << writer.acknowledged_.size() << " writes";
   ASSERT_NO_FATAL_FAILURE(writer.ExpectAllThere(*loop_));
 }
 

@@ -277,6 +277,7 @@ bool Execution::Admit() {
     ReplyFailure(rules.Differs(header_.id, *label_), false);
     return false;
   }
+  if (!Safe()) return false;  // it was given to a caller on another node, who may not have got it
   std::vector<internal::Handle<internal::Entry>> entries;
   std::vector<internal::Handle<internal::ActorEntry>> actors;
   bool out_of_memory = false;
@@ -419,7 +420,7 @@ void Execution::FinishReturn(bool last) {
       actor_->journal->Commit(false);
     }
   }
-  if (repeating_ || (last && !Safe())) return;
+  if (repeating_ || (last && recorded_ && !Safe())) return;
   if (recorded_) base::Failpoint("actor.kept");
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
@@ -448,7 +449,7 @@ void Execution::FinishReturn(bool last) {
 // A caller on this node may tell the world of the answer, and outlive us both there: the record must not die with this
 // node. (Worker::Flush does the same for callers on other nodes, many answers at a time.)
 bool Execution::Safe() {
-  if (!recorded_ || served_ == nullptr || served_->far != nullptr || !actor_->copy) [[likely]]
+  if (served_ == nullptr || served_->far != nullptr || !actor_->copy) [[likely]]
     return true;
   return actor_->copy();
 }
