@@ -40,6 +40,7 @@ Board::Slot& Board::Of(pid_t pid) {
 Execution::Execution(const std::string& file, Kind kind) : slot_(Board::Open(file).Of(::getpid())) {
   Board& board = Board::Open(file);
   (kind == kTask ? board.tasks : board.calls).fetch_add(1);
+  if (kind == kSavedCall) board.saved_calls.fetch_add(1);
   slot_.busy.fetch_add(1);
 }
 

@@ -17,8 +17,9 @@ struct Board {
     std::atomic<std::int32_t> pid;
     std::atomic<std::int32_t> busy;  // tasks and calls that it is in
   };
-  std::atomic<std::uint64_t> tasks;  // executions of task functions
-  std::atomic<std::uint64_t> calls;  // and of actors' methods
+  std::atomic<std::uint64_t> tasks;        // executions of task functions
+  std::atomic<std::uint64_t> calls;        // and of actors' methods
+  std::atomic<std::uint64_t> saved_calls;  // of these, by actors that have checkpoints
   Slot slots[kSlots];
 
   // Made by the driver; opened once in each process. Throws std::runtime_error.
@@ -33,7 +34,7 @@ struct Board {
 // One execution, from its first line to its last.
 class Execution {
  public:
-  enum Kind { kTask, kCall };
+  enum Kind { kTask, kCall, kSavedCall };
   Execution(const std::string& file, Kind kind);
   ~Execution() { slot_.busy.fetch_sub(1); }
   Execution(const Execution&) = delete;

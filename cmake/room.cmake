@@ -68,3 +68,21 @@ function(manta_library)
   # Functions travel between processes as (build id, offset): a program must carry its id.
   target_link_options(manta INTERFACE LINKER:--build-id)
 endfunction()
+
+# manta_library_without_dedup(ROOM...): the same library in lib/twice, but that actors run every call that comes, also one
+# that they have run before. With it (LD_LIBRARY_PATH) manta-chaos must find duplicates, or it would not find them ever.
+function(manta_library_without_dedup)
+  list(REMOVE_ITEM ARGN rules)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:manta_\\1>" OUTPUT_VARIABLE objects)
+  add_library(manta_replay_without_dedup OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/src/rules/actor_replay.cc)
+  target_include_directories(manta_replay_without_dedup PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_compile_definitions(manta_replay_without_dedup PRIVATE MANTA_NO_DEDUP)
+  add_library(manta_without_dedup SHARED EXCLUDE_FROM_ALL ${objects}
+    $<FILTER:$<TARGET_OBJECTS:manta_rules>,EXCLUDE,actor_replay> $<TARGET_OBJECTS:manta_replay_without_dedup>)
+  target_link_libraries(manta_without_dedup PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  set_target_properties(manta_without_dedup PROPERTIES OUTPUT_NAME manta LINKER_LANGUAGE CXX
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/twice)
+  target_link_options(manta_without_dedup PRIVATE
+    LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map LINKER:--build-id)
+endfunction()

@@ -91,6 +91,13 @@ int AddToTeam(const Team& team) {
   return sum;
 }
 
+// Calls until it is told to stop. How often that was.
+int AddUntil(ActorHandle<Counter> counter, const std::string& stop) {
+  int calls = 0;
+  for (; !Sign::Given(stop); ++calls) counter.Task(&Counter::Add).Remote(1).Get();
+  return calls;
+}
+
 class ClusterActors : public ClusterFixture {
  protected:
   void StartHead() { Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"}); }
@@ -431,6 +438,42 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeComesBackOnAnotherWithAllThatWasAnswer
   EXPECT_NE(after, before);
   EXPECT_NE(after, "n1");
   EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 530);
+}
+
+TEST_F(ClusterActors, WhatATaskOfTheSameNodeToldAnActorIsThereWhenThatNodeIsKilled) {
+  StartTwo();
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
+  // Nobody on another node ever calls it, but the tasks' answers come here.
+  for (int i = 1; i <= 20; ++i) {
+    EXPECT_EQ(Task(AddThrough).SetResource("gold", 1).Remote(counter, 1).Get(20s), 10 + i);
+  }
+  StartNode("n3");
+  kill(PidOf("node", "n2"), SIGKILL);
+  EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(60s), 30);
+}
+
+TEST_F(ClusterActors, CallersOnOtherNodesWaitUntilTheHomeSaysWhatBecameOfAnActor) {
+  StartTwo();
+  StartNode("n3", "silver=10");
+  const Sign stop;
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(0);
+  std::vector<Ref<int>> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.push_back(Task(AddUntil).SetCpus(0).SetResource("silver", 1).Remote(counter, stop.path()));
+  }
+  ASSERT_TRUE(Eventually([&] { return counter.Task(&Counter::Value).Remote().Get(20s) > 100; }, 20s));
+  StartNode("n4");
+  // The home cannot say anything for a while.
+  kill(PidOf("node", "n1"), SIGSTOP);
+  kill(PidOf("node", "n2"), SIGKILL);
+  std::this_thread::sleep_for(1s);
+  kill(PidOf("node", "n1"), SIGCONT);
+  const int before = counter.Task(&Counter::Value).Remote().Get(60s);
+  EXPECT_TRUE(Eventually([&] { return counter.Task(&Counter::Value).Remote().Get(20s) > before + 100; }, 30s));
+  stop.Give();
+  int calls = 0;
+  for (const Ref<int>& caller : callers) calls += caller.Get(60s);
+  EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), calls);
 }
 
 TEST_F(ClusterActors, ALostConnectionToAnActorCostsNoCallAndCountsNoneTwice) {

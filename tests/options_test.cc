@@ -236,6 +236,19 @@ TEST_F(Options, ATaskThatOverrunsItsTimeoutIsKilledAndSaysSo) {
   EXPECT_THAT(text, ::testing::HasSubstr("50 ms"));
 }
 
+TEST_F(Options, ATaskWhoseProcessIsStoppedRunsAgainAfterItsTimeout) {
+  const Sign stopped;
+  const auto task = [](const std::string& path) {
+    if (!Sign::Given(path)) {
+      Sign::Give(path);
+      raise(SIGSTOP);
+    }
+    return 7;
+  };
+  EXPECT_EQ(Task(task).SetTimeout(500ms * kSlow).SetRetries(3).Remote(stopped.path()).Get(60s), 7);
+  EXPECT_TRUE(Sign::Given(stopped.path()));
+}
+
 TEST_F(Options, ATimeoutIsKeptByATaskThatCannotBeStoppedAtOnce) {
   auto deaf = [] {
     // The parent waits in the kernel, deaf to all signals but SIGKILL, until the child of vfork() ends.

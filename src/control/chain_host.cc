@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "control/chain_config.h"
 #include "control/embedded_storage.h"
 
@@ -243,7 +244,14 @@ void ChainHost::Perform(rules::ChainActions actions) {
   const std::shared_ptr<bool> alive = alive_;
   for (rules::ChainAction& action : actions) {
     if (auto* send = std::get_if<rules::ChainSend>(&action)) {
+      // From head to tail a record goes by ChainEntries; its acknowledgement comes back by ChainAcked.
+      const bool forward = std::holds_alternative<rules::ChainEntries>(send->message);
+      const bool acknowledge = std::holds_alternative<rules::ChainAcked>(send->message);
+      if (forward) base::Failpoint("chain.forwarding");
+      if (acknowledge) base::Failpoint("chain.acknowledging");
       Send(send->to, std::move(send->message));
+      if (forward) base::Failpoint("chain.forwarded");
+      if (acknowledge) base::Failpoint("chain.acknowledged");
     } else if (auto* store = std::get_if<rules::ChainStore>(&action)) {
       StoreRecord(store->generation, store->record);
     } else if (std::holds_alternative<rules::ChainWipe>(action)) {
@@ -283,6 +291,7 @@ void ChainHost::StoreRecord(std::uint64_t generation, const rules::ChainRecord& 
                        alive = alive_](Result<std::uint64_t> result) {
     if (!*alive || life != life_) return;
     if (!result.ok()) return Fail(result.status());
+    base::Failpoint("chain.stored");
     last_epoch_ = epoch;
     Do([&](std::int64_t now_us, rules::ChainActions* actions) {
       member_->Stored(now_us, generation, result.value(), actions);

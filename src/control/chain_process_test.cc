@@ -247,6 +247,48 @@ TEST_F(ChainOverRedisTest, MembersKilledUnderLoadLoseNoAcknowledgedKey) {
   KillMembersUnderLoad({"head", "tail", "middle"});
 }
 
+// Every member dies once at this place, whichever it is in the chain, and comes back.
+class ChainFailpointTest : public ChainProcessTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void StartMembers() override {
+    const std::string rule = std::string(GetParam()) + "=kill@30";
+    setenv("MANTA_FAILPOINTS", rule.c_str(), 1);
+    ChainProcessTest::StartMembers();
+    unsetenv("MANTA_FAILPOINTS");
+  }
+  // Starts members again that have died. How many that were.
+  std::size_t Revive() {
+    std::size_t dead = 0;
+    for (std::size_t i = 1; i <= kMembers; ++i) {
+      siginfo_t info{};
+      const int waited = waitid(P_PID, static_cast<id_t>(members_[i].pid()), &info, WEXITED | WNOHANG | WNOWAIT);
+      if (waited != 0 || info.si_pid == 0) continue;
+      ++dead;
+      EXPECT_TRUE(WIFSIGNALED(members_[i].End(SIGKILL)));
+      Again(i);
+    }
+    return dead;
+  }
+};
+
+TEST_P(ChainFailpointTest, LosesNoAcknowledgedKey) {
+  Writer writer(*loop_, ToFront());
+  writer.Go();
+  // Not every member comes to every place: the tail forwards nothing, the head acknowledges to no member.
+  std::size_t deaths = 0;
+  const auto done = [&] {
+    deaths += Revive();
+    return deaths >= 2 && IsWhole() && writer.acknowledged_.size() >= 100;
+  };
+  ASSERT_TRUE(RunUntil(*loop_, done) || RunUntil(*loop_, done))
+      << GetParam() << ": " << deaths << " deaths, " << writer.acknowledged_.size() << " writes";
+  ASSERT_NO_FATAL_FAILURE(writer.ExpectAllThere(*loop_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ChainFailpointTest,
+                         testing::Values("chain.stored", "chain.forwarding", "chain.forwarded", "chain.acknowledging",
+                                         "chain.acknowledged"));
+
 TEST_F(ChainProcessTest, TheFrontAndAllMembersKilledTogetherComeBackWithEverything) {
   Writer writer(*loop_, ToFront());
   writer.Go();

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/failpoint.h"
+
 namespace manta::control {
 namespace {
 
@@ -197,6 +199,7 @@ Status LogWriter::WriteOut(std::vector<std::unique_ptr<Pending>>& group) {
     broken_ = DiskError(Cat("cannot sync the log in ", folder_, "; restart the control process"), errno);
     return broken_;
   }
+  base::Failpoint("control.logged");
   offset_ += buffer_.size();
   written_ = std::max(written_, offset_);
   durable_ = group.back()->batch.sequence;

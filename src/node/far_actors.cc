@@ -590,7 +590,8 @@ void FarActors::NodeDown(NodeNumber node, const Status& why) {
     }
     ++it;
     if (seen.last.state.phase != wire::ActorPhase::kAlive || seen.last.host != node) continue;
-    // If it is gone for everybody, the home will say so.
+    // If it is gone for everybody, the home will say so, and what becomes of the actor.
+    if (parts_.cluster.Find(node) == nullptr) continue;
     for (auto& [caller, at] : seen.callers) {
       if (++at.tries > kReattachTries) {
         wire::ActorState state = ActorIs(actor, wire::ActorPhase::kDead);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/failpoint.h"
 #include "node/actor_state.h"
 #include "wire/crypto.h"
 
@@ -51,10 +52,13 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 
 // A copy of what a guest of another node did, or what one that comes here is to go on with.
 void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call) {
-  if (actors_.TakeCopy(from, message) || call != 0) {
-    if (call != 0) cluster_.links().Answer(from, call, wire::Done{});
-    return;
+  const bool taken = actors_.TakeCopy(from, message);
+  if (call != 0) {
+    if (taken) return cluster_.links().Answer(from, call, wire::Done{});
+    // Given up here, and perhaps started elsewhere: what it does counts for nothing, and nobody may hear of it.
+    return cluster_.links().Fail(from, call, Status(Code::kNotFound, "this actor is another node's now"));
   }
+  if (taken) return;
   Brought& brought = brought_[message.actor];
   if (brought.home != from || brought.epoch != message.epoch) brought = Brought{from, message.epoch, {}};
   if (!brought.journal.valid()) {
@@ -75,6 +79,7 @@ void Guests::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& messa
       [this, alive = alive_, process = peer.process, call](const Result<wire::Done>& done) {
         Peer* asking = *alive ? peers_.Find(process) : nullptr;
         if (asking == nullptr) return;
+        base::Failpoint("node.copied");
         if (!done.ok()) return asking->connection->Fail(call, done.status());
         asking->connection->Send(wire::Done{}, call);
       });
@@ -163,6 +168,7 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   } else {
     worker->peer->connection->Send(start);
   }
+  base::Failpoint("node.starting");
   cluster_.links().Send(guest->home, wire::FarActorStarting{actor, epoch});
 }
 

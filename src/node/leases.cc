@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "shm/arena.h"
 #include "wire/crypto.h"
 
@@ -424,6 +425,7 @@ void Leases::Serve(std::uint64_t lease, Worker* worker, const Status& why) {
   }
   given.worker = worker;
   worker->lease = lease;
+  base::Failpoint("node.lease");
   area_.bell(worker->process()).flags.fetch_and(~shm::Doorbell::kRevoke);
   if (far != far_owners_.end()) {
     wire::FillRandom(std::as_writable_bytes(std::span(&given.pass, 1)));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/failpoint.h"
+
 namespace manta::shm {
 namespace {
 constexpr std::uint64_t kJournalMagic = 0x4d4a524e4c303031ULL;
@@ -46,7 +48,9 @@ bool Journal::Checkpoint(std::span<const std::byte> state) {
   fresh.calls.store(0, std::memory_order_relaxed);
   fresh.end.store(Padded(state.size()), std::memory_order_relaxed);
   if (!state.empty()) std::memcpy(area_, state.data(), state.size());
+  base::Failpoint("actor.saving");
   memory().current.store(last + 1, std::memory_order_release);
+  base::Failpoint("actor.saved");
   Use(last);
   if (area().end.load(std::memory_order_relaxed) > kWorthFreeing) FreeArea();
   Use(last + 1);

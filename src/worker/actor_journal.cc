@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "worker/execution.h"
 
 namespace manta::worker {
@@ -114,6 +115,7 @@ Failure ActorJournal::Recover(owner::Owner& owner, ActorSelf& actor) {
     loose_ = false;
     answered_ = true;
     Execution execution(owner, nullptr, &actor);
+    base::Failpoint("actor.repeating");
     bool failed = false;
     if (failure = execution.Repeat(spec, bytes, &failed); !failure.ok()) return false;
     call_ = execution.id();
@@ -219,6 +221,7 @@ void ActorJournal::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t 
 
 void ActorJournal::Commit(bool failed) {
   if (!given_up_) journal_.Commit(digest_, failed);
+  base::Failpoint("actor.recorded");
   if (answered_) KeepAnswer();
 }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/program.h"
 #include "owner/named.h"
 #include "worker/output.h"
@@ -276,6 +277,7 @@ bool Execution::Admit() {
     ReplyFailure(rules.Differs(header_.id, *label_), false);
     return false;
   }
+  if (!Safe()) return false;  // it was given to a caller on another node, who may not have got it
   std::vector<internal::Handle<internal::Entry>> entries;
   std::vector<internal::Handle<internal::ActorEntry>> actors;
   bool out_of_memory = false;
@@ -404,6 +406,7 @@ std::byte* Execution::Return(std::uint32_t index, std::size_t size) {
 }
 
 void Execution::FinishReturn(bool last) {
+  if (last && !repeating_) base::Failpoint("task.ran");
   open_ = false;
   const bool contains = !scope_->entries.empty() || !scope_->actors.empty();
   const std::span<const std::byte> bytes(size_ <= sizeof small_ ? small_ : scratch_.data(), size_);
@@ -419,7 +422,8 @@ void Execution::FinishReturn(bool last) {
       actor_->journal->Commit(false);
     }
   }
-  if (repeating_) return;
+  if (repeating_ || (last && recorded_ && !Safe())) return;
+  if (recorded_) base::Failpoint("actor.kept");
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
     internal::Entry* first = owner_.EntryOf(header_);
@@ -442,6 +446,14 @@ void Execution::FinishReturn(bool last) {
   } else {
     Send(shm::ReplyKind::kValue, flags, index_, bytes);
   }
+}
+
+// A caller on this node may tell the world of the answer, and outlive us both there: the record must not die with this
+// node. (Worker::Flush does the same for callers on other nodes, many answers at a time.)
+bool Execution::Safe() {
+  if (served_ == nullptr || served_->far != nullptr || !actor_->copy) [[likely]]
+    return true;
+  return actor_->copy();
 }
 
 void Execution::ReplyContained() {
@@ -492,6 +504,7 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
     if (repeating_) return;
     if (owner_.KeepBorrowed(actor_->id)) actor_->journal->Holds();
     actor_->journal->Commit(true);
+    if (!Safe()) return;
   }
   owner_.EndBorrowing(served_->owner);
   Send(shm::ReplyKind::kFailure, flags, 0, bytes);

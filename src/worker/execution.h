@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -60,6 +61,7 @@ struct ActorSelf {
   Resources need;
   std::uint32_t epoch = 0;                // restarts
   std::unique_ptr<ActorJournal> journal;  // none: nothing outlives this process
+  std::function<bool()> copy;  // the journal, to another node, its home; false: nobody has it. None: home is here
   bool serial = true;
   internal::ActorStep step = nullptr;  // not null: calls may end later than their trampolines
 };
@@ -110,6 +112,8 @@ class Execution final : public internal::Invocation {
   bool Admit();
   std::unique_ptr<Failure> Record(const std::byte* spec, bool* retryable);
   void FinishReturn(bool last);
+  // Is the record of the call where it outlives this node? False: this process is about to end.
+  bool Safe();
   void ReplyContained();
   // For ReplyHeader::run; 0: this call is not timed.
   [[nodiscard]] std::uint16_t RunTime(std::uint8_t flags);

@@ -238,6 +238,9 @@ void Worker::StartActor(wire::Frame& frame) {
   actor_->serial = message->options.concurrency == 1;
   actor_->need = message->options.need;
   actor_->epoch = message->epoch;
+  if (actor_->home != owner_->welcome().number) {
+    actor_->copy = [this] { return !copied_.load(std::memory_order_acquire) || CopyJournal(); };
+  }
   concurrency_ = message->options.concurrency;
   prompt_ = message->options.max_call_retries == 0;
   // The spec is decoded in place, so it must be aligned and stay.

@@ -1,0 +1,243 @@
+#include "faults.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "harness.h"
+#include "processes.h"
+
+namespace chaos {
+namespace {
+
+constexpr std::size_t kMostNodes = 6;
+
+bool Lives(pid_t pid) { return bench::ParentOf(pid) != 0; }
+
+}  // namespace
+
+Faults::Faults(std::uint64_t seed, bench::Nodes& nodes, bench::Board& board, Load& load)
+    : random_(seed),
+      nodes_(nodes),
+      board_(board),
+      load_(load),
+      first_node_(nodes.pid(1)),
+      head_(nodes.head_pid()),
+      actors_(load.ActorPids()) {
+  for (std::size_t i = 2; i <= nodes.count(); ++i) living_.push_back(i);
+}
+
+void Faults::One() {
+  int sum = 0;
+  for (const Fault& fault : faults_) sum += fault.weight;
+  int at = static_cast<int>(random_() % static_cast<std::uint64_t>(sum));
+  std::size_t which = 0;
+  while (at >= faults_[which].weight) at -= faults_[which++].weight;
+  bool hit = false;
+  switch (which) {
+    case 0:
+      hit = KillOne(Workers());
+      break;
+    case 1:
+      hit = KillOne(LookAtActors());
+      break;
+    case 2:
+      hit = KillForkServer();
+      break;
+    case 3:
+      hit = KillNode(false);
+      break;
+    case 4:
+      hit = KillNode(true);
+      break;
+    case 5:
+      hit = SilenceNode();
+      break;
+    case 6:
+      hit = AddNode();
+      break;
+    case 7:
+      hit = RestartHead();
+      break;
+    case 8:
+      hit = Stop(Choose(Workers()), 300, false);
+      break;
+    default:
+      hit = Stop(nodes_.pid(living_[random_() % living_.size()]), 700, true);
+      break;
+  }
+  ++faults_[which].done;
+  faults_[which].hit += hit ? 1 : 0;
+}
+
+// Children of fork servers, which are children of nodes.
+std::vector<pid_t> Faults::WorkersOf(std::size_t node) const {
+  std::vector<pid_t> found;
+  for (const pid_t server : bench::ChildrenOf(nodes_.pid(node))) {
+    const std::vector<pid_t> workers = bench::ChildrenOf(server);
+    found.insert(found.end(), workers.begin(), workers.end());
+  }
+  return found;
+}
+
+std::vector<pid_t> Faults::Workers() const {
+  std::vector<pid_t> found = WorkersOf(1);
+  for (const std::size_t node : living_) {
+    const std::vector<pid_t> workers = WorkersOf(node);
+    found.insert(found.end(), workers.begin(), workers.end());
+  }
+  return found;
+}
+
+bool Faults::Gone(const std::vector<pid_t>& pids, double seconds) const {
+  const double end = bench::Now() + seconds;
+  while (std::any_of(pids.begin(), pids.end(), Lives)) {
+    if (bench::Now() > end) return false;
+    bench::SleepMs(0.2);
+  }
+  return true;
+}
+
+// Waits a little for somebody to be in the middle of something.
+bool Faults::AwaitBusy(const std::vector<pid_t>& pids) {
+  for (const double end = bench::Now() + 0.3; bench::Now() < end; bench::SleepMs(0.2)) {
+    if (std::any_of(pids.begin(), pids.end(), [&](pid_t pid) { return board_.Busy(pid) > 0; })) return true;
+  }
+  return false;
+}
+
+bool Faults::Kill(const std::vector<pid_t>& victims) {
+  bool hit = false;
+  for (const pid_t pid : victims) ::kill(pid, SIGKILL);
+  static_cast<void>(Gone(victims, 10));
+  for (const pid_t pid : victims) {
+    killed_.insert(pid);
+    hit |= board_.Busy(pid) > 0;
+  }
+  return hit;
+}
+
+// Somebody in the middle of something, if there is one.
+pid_t Faults::Choose(const std::vector<pid_t>& candidates) {
+  static_cast<void>(AwaitBusy(candidates));
+  std::vector<pid_t> busy;
+  std::vector<pid_t> all;
+  for (const pid_t pid : candidates) {
+    if (pid == 0 || !Lives(pid)) continue;
+    all.push_back(pid);
+    if (board_.Busy(pid) > 0) busy.push_back(pid);
+  }
+  if (!busy.empty()) all = busy;
+  return all.empty() ? 0 : all[random_() % all.size()];
+}
+
+bool Faults::KillOne(const std::vector<pid_t>& candidates) {
+  const pid_t pid = Choose(candidates);
+  return pid != 0 && Kill({pid});
+}
+
+bool Faults::KillForkServer() {
+  const std::vector<pid_t> workers = Workers();
+  if (workers.empty()) return false;
+  const pid_t server = bench::ParentOf(workers[random_() % workers.size()]);
+  if (server <= 1) return false;
+  // Whether its workers end with it is the daemon's business: none of them is a survivor any more.
+  for (const pid_t pid : bench::ChildrenOf(server)) killed_.insert(pid);
+  static_cast<void>(Kill({server}));
+  return true;  // it is there only because workers are
+}
+
+void Faults::Replace(std::size_t at) {
+  if (living_.size() + 1 >= kMostNodes) {
+    living_.erase(living_.begin() + static_cast<std::ptrdiff_t>(at));
+    return;
+  }
+  nodes_.Add();
+  living_[at] = nodes_.count();
+}
+
+bool Faults::KillNode(bool workers_too) {
+  const std::size_t at = random_() % living_.size();
+  const std::size_t node = living_[at];
+  const std::vector<pid_t> workers = WorkersOf(node);
+  killed_.insert(workers.begin(), workers.end());
+  bool hit = AwaitBusy(workers);
+  if (workers_too) {
+    std::vector<pid_t> all = workers;
+    all.insert(all.begin(), nodes_.pid(node));
+    hit |= Kill(all);
+  } else {
+    static_cast<void>(Kill({nodes_.pid(node)}));
+    if (!Gone(workers, 5)) said_.emplace_back("workers outlived their daemon by five seconds");
+  }
+  Replace(at);
+  return hit;
+}
+
+// Nothing comes from its daemon for so long that it is given up; what it may still do when it goes on counts for
+// nothing, and it has to end by itself.
+bool Faults::SilenceNode() {
+  const std::size_t at = random_() % living_.size();
+  const pid_t pid = nodes_.pid(living_[at]);
+  const std::vector<pid_t> workers = WorkersOf(living_[at]);
+  killed_.insert(workers.begin(), workers.end());
+  const bool hit = AwaitBusy(workers);
+  ::kill(pid, SIGSTOP);
+  bench::SleepMs(5000);
+  ::kill(pid, SIGCONT);
+  std::vector<pid_t> all = workers;
+  all.push_back(pid);
+  if (!Gone(all, 10)) {
+    said_.emplace_back("a node that was given up did not end in ten seconds");
+    static_cast<void>(Kill(all));
+  }
+  Replace(at);
+  return hit;
+}
+
+bool Faults::AddNode() {
+  if (living_.size() + 1 >= kMostNodes) return KillNode(true);
+  nodes_.Add();
+  living_.push_back(nodes_.count());
+  return true;  // whatever runs, runs on while the nodes change
+}
+
+bool Faults::RestartHead() {
+  const bool hit = AwaitBusy(Workers());
+  nodes_.RestartHead();
+  head_ = nodes_.head_pid();
+  return hit;
+}
+
+bool Faults::Stop(pid_t pid, double ms, bool always_hit) {
+  if (pid == 0) return false;
+  ::kill(pid, SIGSTOP);
+  const bool hit = always_hit || board_.Busy(pid) > 0;
+  bench::SleepMs(ms);
+  ::kill(pid, SIGCONT);
+  return hit;
+}
+
+std::vector<int> Faults::LookAtActors() {
+  std::vector<int> now = load_.ActorPids();
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == 0) continue;
+    if (actors_[i] != 0 && now[i] != actors_[i] && !killed_.contains(actors_[i])) {
+      said_.push_back("counter " + std::to_string(i) + " moved from process " + std::to_string(actors_[i]) +
+                      ", which nobody killed, to " + std::to_string(now[i]));
+    }
+    actors_[i] = now[i];
+  }
+  return now;
+}
+
+void Faults::CheckSurvivors() {
+  static_cast<void>(LookAtActors());
+  for (const std::size_t node : living_) {
+    if (!Lives(nodes_.pid(node))) said_.push_back("node " + bench::Nodes::Name(node) + " ended, and nobody killed it");
+  }
+  if (!Lives(first_node_)) said_.emplace_back("the driver's node ended, and nobody killed it");
+  if (!Lives(head_)) said_.emplace_back("the head ended, and nobody killed it");
+}
+
+}  // namespace chaos

@@ -1,0 +1,184 @@
+// Processes that die between two steps (base/failpoint.h), each at its place: what comes out is what would have come
+// out without. Every test looks whether its place was reached.
+#include <map>
+#include <optional>
+#include <set>
+
+#include "cluster_fixture.h"
+
+namespace manta::testing {
+namespace {
+
+class Tally {
+ public:
+  int Add(int by) {
+    history_.push_back(by);
+    return sum_ += by;
+  }
+  [[nodiscard]] int Sum() const { return sum_; }
+  [[nodiscard]] std::vector<int> History() const { return history_; }
+  MANTA_FIELDS(sum_, history_)
+
+ private:
+  int sum_ = 0;
+  std::vector<int> history_;
+};
+
+int AddThrough(const ActorHandle<Tally>& tally, int by) { return tally.Task(&Tally::Add).Remote(by).Get(); }
+int Square(int value) { return value * value; }
+
+// Calls of the driver and of tasks, and tasks alone. Each call counts once, whoever made it.
+void WorkOn(const ActorHandle<Tally>& tally, const std::map<std::string, double>& resources = {}) {
+  constexpr int kRounds = 15;
+  std::vector<int> expected;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Ref<int>> calls;
+    std::vector<Ref<int>> squares;
+    for (int i = 0; i < 4; ++i) {
+      const int number = round * 10 + i;
+      calls.push_back(tally.Task(&Tally::Add).Remote(number));
+      calls.push_back(Task(AddThrough).SetResources(resources).Remote(tally, number + 1'000));
+      squares.push_back(Task(Square).SetResources(resources).Remote(number));
+      expected.push_back(number);
+      expected.push_back(number + 1'000);
+    }
+    for (const Ref<int>& call : calls) EXPECT_GE(call.Get(60s), 0);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(squares[static_cast<std::size_t>(i)].Get(60s), Square(round * 10 + i));
+  }
+  const std::vector<int> history = tally.Task(&Tally::History).Remote().Get(60s);
+  EXPECT_EQ(std::multiset<int>(history.begin(), history.end()), std::multiset<int>(expected.begin(), expected.end()));
+}
+
+// Sets a place, for processes that are started while this lives, and sees whether one came there.
+class Place {
+ public:
+  Place(const std::string& rules, const std::string& name) : path_(folder_.path() + "/" + name) {
+    setenv("MANTA_FAILPOINTS", rules.c_str(), 1);
+    setenv("MANTA_FAILPOINTS_ONCE", folder_.path().c_str(), 1);
+  }
+  ~Place() { Unset(); }
+  static void Unset() {
+    unsetenv("MANTA_FAILPOINTS");
+    unsetenv("MANTA_FAILPOINTS_ONCE");
+  }
+  [[nodiscard]] bool Reached() const { return Sign::Given(path_); }
+
+ private:
+  Folder folder_;
+  std::string path_;
+};
+
+// ---- workers ----
+
+struct WorkerPlace {
+  const char* name;
+  const char* rules;
+};
+std::ostream& operator<<(std::ostream& out, const WorkerPlace& place) { return out << place.name; }
+
+class WorkerFailpoints : public ClusterTest, public ::testing::WithParamInterface<WorkerPlace> {
+ protected:
+  void SetUp() override {
+    place_.emplace(GetParam().rules, GetParam().name);
+    ClusterTest::SetUp();
+  }
+  void TearDown() override {
+    ClusterTest::TearDown();
+    place_.reset();
+  }
+  std::optional<Place> place_;
+};
+
+TEST_P(WorkerFailpoints, EveryCallCountsOnce) {
+  WorkOn(Actor<Tally>().CheckpointEvery(7).Remote());
+  EXPECT_TRUE(place_->Reached());
+}
+
+// The same, and the actor is repeated from its constructor.
+class FailpointsWithoutCheckpoints : public WorkerFailpoints {};
+
+TEST_P(FailpointsWithoutCheckpoints, EveryCallCountsOnce) {
+  WorkOn(Actor<Tally>().Remote());
+  EXPECT_TRUE(place_->Reached());
+}
+
+const auto kAnywhere = ::testing::Values(
+    WorkerPlace{"task.ran", "task.ran=kill@5"}, WorkerPlace{"actor.recorded", "actor.recorded=kill@6"},
+    WorkerPlace{"actor.kept", "actor.kept=kill@6"},
+    WorkerPlace{"actor.repeating", "actor.recorded=kill@6,actor.repeating=kill@2"});
+
+INSTANTIATE_TEST_SUITE_P(Places, WorkerFailpoints, kAnywhere);
+INSTANTIATE_TEST_SUITE_P(Places, FailpointsWithoutCheckpoints, kAnywhere);
+INSTANTIATE_TEST_SUITE_P(Saving, WorkerFailpoints,
+                         ::testing::Values(WorkerPlace{"actor.saving", "actor.saving=kill@2"},
+                                           WorkerPlace{"actor.saved", "actor.saved=kill@2"}));
+
+// ---- nodes ----
+
+class NodeFailpoints : public ClusterFixture, public ::testing::WithParamInterface<WorkerPlace> {};
+
+TEST_P(NodeFailpoints, EveryCallCountsOnce) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+  const Place place(GetParam().rules, GetParam().name);
+  Start({"--join", Head(), "--cpus", "1", "--name", "n2", "--resource", "gold=10"});
+  Place::Unset();
+  Init();
+  auto tally = Actor<Tally>().SetResource("gold", 1).Remote();
+  const Ref<int> first = tally.Task(&Tally::Sum).Remote();
+  Start({"--join", Head(), "--cpus", "1", "--name", "n3", "--resource", "gold=10"});
+  EXPECT_EQ(first.Get(60s), 0);
+  WorkOn(tally, {{"gold", 1}});
+  EXPECT_TRUE(place.Reached());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, NodeFailpoints,
+                         ::testing::Values(WorkerPlace{"node.lease", "node.lease=kill@1"},
+                                           WorkerPlace{"node.starting", "node.starting=kill@1"},
+                                           WorkerPlace{"node.copied", "node.copied=kill@9"}));
+
+// ---- the head ----
+
+class HeadFailpoints : public ClusterFixture {};
+
+TEST_F(HeadFailpoints, ANameWhoseBearerTheHeadDiedOverIsGivenOnceAndNoOtherIsForgotten) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+  Init();
+  KillHead();
+  const Place place("control.logged=kill@25", "control.logged");
+  ASSERT_NE(Manta({"start", "--head"}), "");
+  Place::Unset();
+  std::map<std::string, ActorHandle<Tally>> named;
+  int next = 0;
+  while (!place.Reached() && next < 60) {
+    const std::string name = "tally" + std::to_string(next);
+    try {
+      named[name] = Actor<Tally>().SetCpus(0).SetName(name).Remote();
+      EXPECT_EQ(named[name].Task(&Tally::Add).Remote(next).Get(60s), next);
+      ++next;
+    } catch (const Error&) {
+      // Just now, or before it is back from its restart. It is asked for again.
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+  ASSERT_TRUE(place.Reached());
+  ASSERT_NE(Manta({"start", "--head"}), "");
+  // The one in whose creation it died, if it was not created.
+  const std::string last = "tally" + std::to_string(next);
+  EXPECT_TRUE(Eventually(
+      [&] {
+        try {
+          named[last] = Actor<Tally>().SetCpus(0).SetName(last).GetIfExists().Remote();
+          return named[last].Task(&Tally::Add).Remote(next).Get(60s) == next;
+        } catch (const Error&) {
+          return false;
+        }
+      },
+      30s));
+  for (const auto& [name, handle] : named) {
+    const int number = std::atoi(name.c_str() + 5);
+    EXPECT_EQ(GetActor<Tally>(name).Task(&Tally::Sum).Remote().Get(60s), number) << name;
+  }
+}
+
+}  // namespace
+}  // namespace manta::testing
