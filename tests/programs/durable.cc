@@ -104,8 +104,9 @@ int main(int argc, char** argv) {
   } else if (mode == "put") {
     const auto kept = manta::Put(std::vector<std::uint64_t>(20'000, 3), {.durable = true});
     const auto lost = manta::Put(std::vector<std::uint64_t>(20'000, 4));
-    Say("sums " + std::to_string(manta::Task(SumOf).SetName("kept").Remote(kept).Get()) + " " +
-        std::to_string(manta::Task(SumOf).SetName("lost").Remote(lost).Get()));
+    const std::uint64_t first = manta::Task(SumOf).SetName("kept").Remote(kept).Get();
+    const std::uint64_t second = manta::Task(SumOf).SetName("lost").Remote(lost).Get();
+    Say("sums " + std::to_string(first) + " " + std::to_string(second));
     manta::Commit();
     Say("committed");
     SleepForEver();
