@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
     bench::AddActors(suite, baselines);
     bench::AddObjects(suite, baselines);
     bench::AddLimits(suite, baselines);
+    bench::AddDurable(suite);
     bench::AddControl(suite);
     bench::AddClusters(suite, baselines);
     bench::AddRivals(suite, baselines);

@@ -12,6 +12,7 @@ void AddTasks(Suite& suite, Baselines& baselines);
 void AddActors(Suite& suite, Baselines& baselines);
 void AddObjects(Suite& suite, Baselines& baselines);
 void AddLimits(Suite& suite, Baselines& baselines);
+void AddDurable(Suite& suite);
 void AddStartup(Suite& suite, Baselines& baselines);
 void AddControl(Suite& suite);
 void AddClusters(Suite& suite, Baselines& baselines);

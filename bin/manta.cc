@@ -56,6 +56,10 @@ struct Options {
   std::vector<std::string> resources;
   std::vector<std::string> labels;
   std::string store_bytes;
+  std::string spill;
+  std::string spill_limit;
+  std::string lineage_memory;
+  std::string state;
   std::vector<std::string> redis;
   std::string redis_password_file;
   std::vector<std::string> job_quota;
@@ -76,6 +80,7 @@ struct Options {
   std::string task;
   std::uint64_t sample = 0;
   bool tasks = false;
+  bool remove = false;
   bool gdb = false;
 };
 
@@ -206,6 +211,19 @@ int ShowToken(const Options& options) {
 
 // ---- starting and stopping ----
 
+// Limits that a node has of its own, beside those of its store.
+std::vector<std::string> MemoryWords(const Options& options) {
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  };
+  add("--spill", options.spill);
+  add("--spill-limit", options.spill_limit);
+  add("--lineage-memory", options.lineage_memory);
+  add("--state", options.state);
+  return words;
+}
+
 std::vector<std::string> NodeWords(const Options& options) {
   std::vector<std::string> words;
   const auto add = [&](const char* flag, const std::string& value) {
@@ -214,6 +232,7 @@ std::vector<std::string> NodeWords(const Options& options) {
   add("--cpus", options.cpus);
   add("--gpus", options.gpus);
   add("--store-bytes", options.store_bytes);
+  for (std::string& word : MemoryWords(options)) words.push_back(std::move(word));
   for (const std::string& one : options.resources) add("--resource", one);
   for (const std::string& one : options.labels) add("--label", one);
   return words;
@@ -421,6 +440,7 @@ int RunCluster(const Options& options) {
         "--cpus", Cat(options.cpus_per_node), "--store-bytes",
         options.store_bytes.empty() ? std::to_string(std::max<std::uint64_t>(share, 64U << 20)) : options.store_bytes};
     for (const std::string& one : options.resources) node.words.insert(node.words.end(), {"--resource", one});
+    for (std::string& word : MemoryWords(options)) node.words.push_back(std::move(word));
     nodes.push_back(std::move(node));
   }
   Result<std::vector<LocalProcess>> up = manta::node::StartNodes(nodes);
@@ -465,6 +485,15 @@ int ShowLineage(const Options& options) {
   const std::string folder = manta::lineage::FolderOf(options.folder, options.job);
   const Result<manta::lineage::JobNote> note = manta::lineage::ReadNote(folder);
   if (!note.ok()) return Complain(note.status());
+  if (options.remove) {
+    manta::lineage::JobNote same;
+    bool resumed = false;
+    Result<manta::lineage::JobFolder> mine =
+        manta::lineage::JobFolder::Open(options.folder, options.job, true, &same, &resumed);
+    if (!mine.ok()) return Complain(mine.status());
+    mine->Remove();
+    return 0;
+  }
   const Result<manta::lineage::Scan> scan = manta::lineage::ScanFolder(folder, [&](const TaskRecord& task) {
     if (options.tasks) std::printf("%s %s\n", ToHex(task.id).c_str(), task.function->name.c_str());
     return false;
@@ -564,7 +593,16 @@ void AddHeadOptions(CLI::App& app, Options& options) {
 
 void AddNodeOptions(CLI::App& app, Options& options) {
   app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
-  app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node");
+  app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--spill", options.spill,
+                 "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
+  app.add_option("--spill-limit", options.spill_limit, "bytes to use there at most")->check(CLI::PositiveNumber);
+  app.add_option("--lineage-memory", options.lineage_memory,
+                 "bytes that a process keeps at most to rebuild lost values from (default 256 MB)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--state", options.state,
+                 "folder for the lineage of jobs that have a name (default: that of --secrets)");
 }
 
 }  // namespace
@@ -640,6 +678,7 @@ int main(int argc, char** argv) {
   CLI::App* lineage = app.add_subcommand("lineage", "what a job with a name did, also after it was killed");
   lineage->add_option("job", options.job, "its name (default: lists those that left something)");
   lineage->add_flag("--tasks", options.tasks, "every call, by its id");
+  lineage->add_flag("--remove", options.remove, "drops it; not of a job that runs");
 
   CLI::App* replay = app.add_subcommand("replay", "runs a recorded task again, alone, and compares its result");
   replay->add_option("task", options.task, "its id, or the first digits of it");

@@ -190,6 +190,9 @@ int main(int argc, char** argv) {
                  "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
   app.add_option("--state", options.config.state_folder,
                  "folder for the lineage of jobs that have a name (default: that of --secrets)");
+  app.add_option("--lineage-memory", options.config.lineage_memory,
+                 "bytes that a process keeps at most to rebuild lost values from")
+      ->capture_default_str();
   app.add_option("--spill-limit", options.config.spill_limit, "bytes to use there at most");
   options.config.store_bytes = 0;
   CLI11_PARSE(app, argc, argv);

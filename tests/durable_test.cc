@@ -94,6 +94,21 @@ TEST_F(LineageTest, AfterTheDriverIsKilledEveryIdIsDerivedAndTasksGiveTheSameRes
   EXPECT_EQ(listed.out, "demo\n");
 }
 
+TEST_F(LineageTest, ATaskIsReplayedWithADurablePutAndNotWithAnother) {
+  Child driver("durable", {"put", "puts"});
+  ASSERT_TRUE(driver.Says("committed", 60s)) << driver.Out() << driver.Err();
+  Kill(driver);
+  const Answer lineage = Manta({"lineage", "puts", "--tasks"});
+  const std::vector<std::string> tasks = Lines(lineage.out);
+  ASSERT_GE(tasks.size(), 2U) << lineage.out << lineage.err;
+  const Answer kept = Manta({"replay", tasks[0].substr(0, 32)});
+  EXPECT_EQ(kept.status, 0) << kept.out << kept.err;
+  EXPECT_NE(kept.out.find("the same as recorded"), std::string::npos) << kept.out << kept.err;
+  const Answer lost = Manta({"replay", tasks[1].substr(0, 32)});
+  EXPECT_NE(lost.status, 0);
+  EXPECT_NE(lost.err.find("was put (and not as durable)"), std::string::npos) << lost.err;
+}
+
 TEST_F(LineageTest, WhatWasCommittedIsThereWhenWhatCameLaterIsCutOff) {
   Child driver("durable", {"commit", "cut"});
   ASSERT_TRUE(driver.Says("more", 60s)) << driver.Out() << driver.Err();
@@ -122,7 +137,7 @@ TEST_F(LineageTest, DamageIsToldWithItsOffset) {
   const std::vector<std::string> logs = Logs("harmed");
   ASSERT_EQ(logs.size(), 1U);
   std::fstream file(logs[0], std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(200);
+  file.seekp(84);  // in the first block, however short it is: behind both headers
   file.write("damaged", 7);
   file.close();
   const Answer lineage = Manta({"lineage", "harmed"});
@@ -140,6 +155,8 @@ TEST_F(LineageTest, LineageStaysIfOneAsksForIt) {
   Child driver("durable", {"keep", "kept"});
   EXPECT_EQ(driver.Finish(), 0) << driver.Err();
   EXPECT_EQ(CallsIn(Manta({"lineage", "kept"}).out), 100U);
+  EXPECT_EQ(Manta({"lineage", "kept", "--remove"}).status, 0);
+  EXPECT_FALSE(JobIsThere("kept"));
 }
 
 TEST_F(LineageTest, AFailedTaskStaysAndFailsAgainWhenReplayed) {
@@ -156,6 +173,8 @@ TEST_F(LineageTest, AJobWithoutANameLeavesNoFileAndHasNothingToCommit) {
   Child driver("durable", {"uncommitted", ""});
   EXPECT_EQ(driver.Finish(), 0) << driver.Err();
   EXPECT_NE(driver.Out().find("invalid: Commit"), std::string::npos) << driver.Out();
+  EXPECT_NE(driver.Out().find("invalid: Put: there is no place for a durable value"), std::string::npos)
+      << driver.Out();
   EXPECT_FALSE(std::filesystem::exists(state_));
 }
 
@@ -201,6 +220,8 @@ TEST_F(LineageTest, TwoJobsOfOneNameDoNotRunAtATime) {
   EXPECT_TRUE(second.Says("refused: ", 20s));
   EXPECT_NE(second.Out().find("the job 'one' runs already"), std::string::npos) << second.Out();
   second.Finish();
+  EXPECT_NE(Manta({"lineage", "one", "--remove"}).status, 0);
+  EXPECT_TRUE(JobIsThere("one"));
   Kill(first);
   Child third("durable", {"end", "one"});
   EXPECT_EQ(third.Finish(), 0) << third.Out() << third.Err();

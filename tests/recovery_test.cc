@@ -88,7 +88,15 @@ class Holder {
   int calls_ = 0;
 };
 
-Ref<Block> PutThere(std::uint64_t seed) { return Put(Block(kWords, seed)); }
+Ref<Block> PutThere(const std::string& log, std::uint64_t seed) {
+  Note(log, "put");
+  return Put(Block(kWords, seed));
+}
+Ref<Block> PutDurable(std::uint64_t seed) { return Put(Block(kWords, seed), {.durable = true}); }
+Ref<std::string> PutSmallDurable() { return Put("small", {.durable = true}); }
+Ref<Block> MakeThere(const std::string& log, std::uint64_t seed) {
+  return Task(Make).SetResource("gold", 0.5).Remote(log, seed);
+}
 
 Block Step(int milliseconds, std::size_t words, const Block& in) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
@@ -277,7 +285,7 @@ TEST_F(RecoveryTest, WhatATaskHadItsOwnTasksMakeIsRebuiltByThatTasksProcess) {
 }
 
 TEST_F(RecoveryTest, APutThatIsLostNamesItself) {
-  const Ref<Ref<Block>> outer = Task(PutThere).SetResource("gold", 1).Remote(1);
+  const Ref<Ref<Block>> outer = Task(PutThere).SetResource("gold", 1).SetRetries(0).Remote(log_, 1);
   const Ref<Block> inner = outer.Get();
   Ready(inner);
   LoseTheGoldenNode();
@@ -286,6 +294,36 @@ TEST_F(RecoveryTest, APutThatIsLostNamesItself) {
   EXPECT_THAT(text, ::testing::HasSubstr("10"));
   EXPECT_THAT(text, ::testing::HasSubstr("node 2"));
   EXPECT_THAT(text, ::testing::HasSubstr("Put"));
+}
+
+TEST_F(RecoveryTest, WhatATaskPutIsPutAgainByThatTask) {
+  const Ref<Block> inner = Task(PutThere).SetResource("gold", 1).Remote(log_, 4).Get();
+  Ready(inner);
+  LoseTheGoldenNode();
+  EXPECT_EQ(inner.Get(), Block(kWords, 4));
+  EXPECT_EQ(Counts(), (std::map<std::string, int>{{"put", 2}}));
+}
+
+TEST_F(RecoveryTest, WhatATaskHadMadeByAnotherIsMadeAgainWhenTheirNodeDies) {
+  const Ref<Block> inner = Task(MakeThere).SetResource("gold", 0.5).Remote(log_, 3).Get();
+  Ready(inner);
+  LoseTheGoldenNode();
+  // As an argument, and of a task that has only the Ref.
+  EXPECT_EQ(Task(Last).SetResource("copper", 1).Remote(log_, inner).Get(), 3U);
+  EXPECT_EQ(inner.Get(), Block(kWords, 3));
+  EXPECT_EQ(Counts()["make3"], 2);
+}
+
+TEST_F(RecoveryTest, ADurablePutSurvivesItsNode) {
+  const Ref<Block> inner = Task(PutDurable).SetResource("gold", 0.5).SetRetries(0).Remote(6).Get();
+  const Ref<Block> argument = Task(PutDurable).SetResource("gold", 0.5).SetRetries(0).Remote(7).Get();
+  const Ref<std::string> small = Task(PutSmallDurable).SetResource("gold", 0.5).SetRetries(0).Remote().Get();
+  Ready(inner);
+  Ready(argument);
+  LoseTheGoldenNode();
+  EXPECT_EQ(inner.Get(), Block(kWords, 6));
+  EXPECT_EQ(Task(Last).SetResource("copper", 1).Remote(log_, argument).Get(), 7U);
+  EXPECT_EQ(small.Get(), "small");
 }
 
 TEST_F(RecoveryTest, ATaskThatMayRunOnceIsNotRunAgain) {

@@ -21,6 +21,7 @@ struct Config {
   std::uint64_t store_bytes = 0;              // 0: 30% of the machine's memory
   std::string spill_folder;                   // empty: the system's folder for temporary files
   std::uint64_t spill_bytes = 0;              // 0: as much as the disk has
+  std::uint64_t lineage_memory = 0;           // of a process, for rebuilding lost values; 0: 256 MB (doc/lineage.md)
   // Empty: $MANTA_ADDRESS, else the cluster that `manta start` started on this machine, else (and if any of the above
   // is set) a private one. "auto": the live local one. "private": a private one, whatever runs here. Else of a node
   // ("@manta-1000-4711") or of the head of a cluster that has a node on this machine ("10.0.0.7:6400").
@@ -36,6 +37,12 @@ struct Config {
   std::string job;
   bool resume = false;
   bool keep_lineage = false;
+};
+
+struct PutOptions {
+  // Put returns when the value is on disk: in a cluster in its control store, so that it survives its process and node;
+  // on a private node in the folder of the job, which must have a name. It must have no Refs in it. See doc/lineage.md.
+  bool durable = false;
 };
 
 // Set through Task(f).SetName(…) and so on.

@@ -16,6 +16,7 @@
 #include "manta/codec.h"
 #include "manta/errors.h"
 #include "manta/internal/core.h"
+#include "manta/options.h"
 
 namespace manta {
 
@@ -162,18 +163,25 @@ Entry* PutValue(const T& value) {
 
 }  // namespace internal
 
-// Stores a value where every task can read it. Throws OutOfMemoryError when the store is full.
+// Stores a value where every task can read it. Throws OutOfMemoryError when the store is full; if it is to be durable,
+// also InvalidError, IoError and UnavailableError.
 template <typename T>
-Ref<T> Put(const T& value) {
+Ref<T> Put(const T& value, const PutOptions& options = {}) {
   static_assert(RequireEncodable<T>(), "manta::Put: this type cannot be stored");
-  return Ref<T>(internal::Handle<internal::Entry>::Adopt(internal::PutValue(value)));
+  Ref<T> ref(internal::Handle<internal::Entry>::Adopt(internal::PutValue(value)));
+  if (options.durable) internal::MakeDurable(ref.entry());
+  return ref;
 }
 template <typename T, std::size_t N>
-Ref<Array<std::remove_const_t<T>>> Put(std::span<T, N> values) {
+Ref<Array<std::remove_const_t<T>>> Put(std::span<T, N> values, const PutOptions& options = {}) {
   const std::span<const std::remove_const_t<T>> view(values);
-  return Ref<Array<std::remove_const_t<T>>>(internal::Handle<internal::Entry>::Adopt(internal::PutValue(view)));
+  Ref<Array<std::remove_const_t<T>>> ref(internal::Handle<internal::Entry>::Adopt(internal::PutValue(view)));
+  if (options.durable) internal::MakeDurable(ref.entry());
+  return ref;
 }
-inline Ref<std::string> Put(const char* text) { return Put(std::string(text)); }
+inline Ref<std::string> Put(const char* text, const PutOptions& options = {}) {
+  return Put(std::string(text), options);
+}
 
 template <typename T>
 T Get(const Ref<T>& ref, Micros timeout = kForever) {

@@ -207,6 +207,14 @@ void PutEnd(Entry* entry, RefScope& scope) {
 
 void PutAbort(Entry* entry) noexcept { Owner::PutAbort(entry); }
 
+void MakeDurable(Entry* entry) {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr || visit.owner()->session() != entry->session) {
+    throw UnavailableError("Put: the cluster was shut down meanwhile");
+  }
+  Check(visit.owner()->MakeDurable(entry));
+}
+
 View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep) {
   std::int64_t deadline_us = -2;  // not known yet
   for (;;) {

@@ -146,6 +146,7 @@ Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
   if (config.store_bytes > 0) add("--store-bytes", std::to_string(config.store_bytes));
   if (!config.spill_folder.empty()) add("--spill", config.spill_folder);
   if (config.spill_bytes > 0) add("--spill-limit", std::to_string(config.spill_bytes));
+  if (config.lineage_memory > 0) add("--lineage-memory", std::to_string(config.lineage_memory));
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <unordered_map>
 #include <unordered_set>
@@ -51,6 +52,7 @@ class Replay {
   std::vector<Id> chosen_;
   std::unordered_map<Id, Found> calls_;                             // chosen, and what they need
   std::unordered_map<Id, std::pair<Id, std::uint32_t>> by_result_;  // a value's name: its call, and which return
+  std::unordered_set<Id> durable_;                                  // values in the folder
   std::unordered_set<Id> there_;                                    // values
 };
 
@@ -64,6 +66,10 @@ void AddWindows(std::span<const std::byte> bytes, std::unordered_set<Id>* out) {
 }
 
 Status Replay::Choose(const std::string& which) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/objects", error)) {
+    if (Id id; FromHex(entry.path().filename(), &id)) durable_.insert(id);
+  }
   std::uint64_t sample = 0;
   std::unordered_set<Id> ids;
   if (which.rfind("sample:", 0) == 0) {
@@ -129,6 +135,13 @@ Status Replay::FindInputs() {
 }
 
 void Replay::Provide(owner::Owner& owner, const Id& value) {
+  if (durable_.contains(value)) {
+    if (there_.contains(value)) return;
+    const Result<std::vector<std::byte>> bytes = owner::FindInFolder(folder_, value);
+    if (!bytes.ok()) return;
+    there_.insert(value);
+    return owner.Plant(value, bytes.value());
+  }
   const auto it = by_result_.find(value);
   if (it == by_result_.end() || !there_.insert(value).second) return;
   const Found& maker = calls_.at(it->second.first);
@@ -157,7 +170,8 @@ bool Replay::Make(owner::Owner& owner, const Found& call, bool shown) {
     if (there_.contains(input)) continue;
     std::fprintf(
         stderr,
-        "manta replay: task %s cannot run again: its input %s was put, or made by an actor, and is not recorded\n",
+        "manta replay: task %s cannot run again: its input %s was put (and not as durable), or made by an actor, and "
+        "is not recorded\n",
         ToHex(call.id).c_str(), ToHex(input).c_str());
     return false;
   }

@@ -332,12 +332,30 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
     return peer.connection->Send(View(request.value().all), frame.call);
   }
+  if (const Result<wire::JobGone> gone = frame.As<wire::JobGone>(); gone.ok()) {
+    DropValues(Cat("durable/", ToHex(gone.value().job), "/"));
+  }
   // The answer may have to wait for the disk.
   const bool grouped = groups_.OnFrame(peer.number, frame, [this, serial = peer.serial](std::string answer) {
     if (Peer* to = Find(serial); to != nullptr) to->connection->SendEncoded(std::move(answer));
   });
   if (grouped) return;
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
+}
+
+// Of a job that has ended: its durable values (owner/durable.h), page by page.
+void Head::DropValues(const std::string& prefix) {
+  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, prefix](Result<Page> page) {
+    if (!*alive || !page.ok() || page->entries.empty()) return;
+    for (const Entry& entry : page->entries) {
+      wire::ControlWrite write;
+      write.table = Table::kObjects;
+      write.key = entry.key;
+      tables_.Write(std::move(write), [this, alive, prefix](const Result<ControlWritten>& written) {
+        if (*alive && written.ok()) DropValues(prefix);
+      });
+    }
+  });
 }
 
 void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {

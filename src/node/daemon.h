@@ -58,9 +58,10 @@ struct Config {
   std::uint64_t store_bytes = 1ULL << 30;
   std::string spill_folder;  // empty: none
   std::uint64_t spill_limit = ~0ULL;
-  std::string state_folder;  // where jobs with a name have their folders; empty: they are refused
-  int private_fd = -1;       // connection of the one driver this daemon lives for
-  WorkerPool::Limits pool;   // `idle` is set from the CPUs
+  std::uint64_t lineage_memory = 256ULL << 20;  // of each process; see wire::Welcome
+  std::string state_folder;                     // where jobs with a name have their folders; empty: they are refused
+  int private_fd = -1;                          // connection of the one driver this daemon lives for
+  WorkerPool::Limits pool;                      // `idle` is set from the CPUs
   ClusterConfig cluster;
   std::map<std::string, std::string> labels;
   Resources job_quota;                // the most that a job may have; of a cluster, its head says so

@@ -8,7 +8,8 @@ using rules::Holder;
 
 void Directory::Expect(Peer& peer, const wire::Expect& message) {
   for (const Id& id : message.objects) {
-    Own(id, peer.process);
+    Object& object = Own(id, peer.process);
+    if (object.owner == peer.process) object.maker = message.maker;
     HoldOne(id, peer.process);
   }
 }
@@ -17,6 +18,12 @@ void Directory::Publish(Peer& peer, const wire::Publish& message) {
   Object& object = Own(message.object, peer.process);
   if (!message.expected) HoldOne(message.object, peer.process);
   if (object.owner != peer.process) return;  // another process's: not the sender's to say what it is
+  if (!message.expected) object.maker = message.maker;
+  if (std::exchange(object.inherited, false) && !object.outcome.place.nowhere() &&
+      !(object.outcome.place == message.outcome.place)) {
+    gathering_.stale.push_back(message.object);
+    gathering_.stale_at.push_back(object.outcome.place);
+  }
   object.outcome = message.outcome;
   object.outcome.ready = true;
   const wire::Outcome& outcome = message.outcome;
@@ -71,6 +78,10 @@ void Directory::AddWaiter(const Id& id, ProcessId owner, ProcessId waiter) {
       return Lose(id, lost, why);
     }
     if (far) nodes_->Send(NodeOf(owner), wire::FarWait{{id}, {owner}});
+  } else if (far_.IsFar(owner) && orphans_.contains(id) && nodes_->Knows(NodeOf(owner))) {
+    // It was made again, on another node.
+    Own(id, owner);
+    nodes_->Send(NodeOf(owner), wire::FarWait{{id}, {owner}});
   }
   Object& object = it == objects_.end() ? Own(id, owner) : it->second;
   object.waiters.insert(waiter);
@@ -88,12 +99,14 @@ void Directory::Lost(const wire::ObjectLost& message) {
     // Found again or made again meanwhile: that will be told to who asks.
     if (!it->second.outcome.failure.ok() || !(it->second.outcome.place == message.place)) return;
     if (peers_.Find(it->second.owner) == nullptr) {
+      if (Remake(message.object, it->second, message.why, kNoProcess)) return;
       return Lose(message.object, it->second,
                   Cat(message.why, "; its owner, who could have made it again, is gone, too"));
     }
     it->second.outcome = {};
   }
-  peers_.Send(message.owner, message);
+  // Not the owner that the sender knew, if another one has made it since.
+  peers_.Send(it != objects_.end() && it->second.owner != kNoProcess ? it->second.owner : message.owner, message);
 }
 
 void Directory::Hold(Peer& peer, const wire::Hold& message) {
@@ -229,12 +242,63 @@ void Directory::ProcessDied(ProcessId process, const std::string& who) {
       const auto it = objects_.find(id);
       if (it == objects_.end()) continue;
       it->second.owner = kNoProcess;
+      it->second.inherited = false;
       if (it->second.outcome.ready) continue;
-      Lose(id, it->second, Cat("its owner (", who, ") died before it was ready"));
+      const std::string why = Cat("its owner (", who, ") died before it was ready");
+      if (Remake(id, it->second, why, process)) continue;
+      Lose(id, it->second, why);
       if (!references_.Known(id)) objects_.erase(it);
     }
   }
+  for (const auto& [id, orphan] : orphans_) {
+    if (orphan.asked.contains(process)) gathering_.refusals.push_back({id, process, Cat(who, " died")});
+  }
   gathering_.deaths.push_back(process);
+}
+
+bool Directory::Remake(const Id& id, Object& object, const std::string& why, ProcessId dead) {
+  const std::size_t holders = references_.Holders(id);
+  const bool needed = holders > (references_.Holds(id, Holder::Process(dead)) ? 1U : 0U) || !object.waiters.empty();
+  if (!needed) return false;
+  Orphan orphan;
+  orphan.why = why;
+  if (object.maker.owner != dead && peers_.Find(object.maker.owner) != nullptr) {
+    orphan.asked.insert(object.maker.owner);
+    peers_.Send(object.maker.owner, wire::Orphaned{id, object.maker.task, why});
+  } else {
+    AskHolders(id, orphan, dead);
+  }
+  if (orphan.asked.empty()) return false;
+  object.outcome = {};
+  orphans_[id] = std::move(orphan);
+  return true;
+}
+
+void Directory::AskHolders(const Id& id, Orphan& orphan, ProcessId but) {
+  orphan.holders = true;
+  for (const ProcessId holder : references_.ProcessesThatHold(id)) {
+    if (holder == but || peers_.Find(holder) == nullptr) continue;
+    orphan.asked.insert(holder);
+    peers_.Send(holder, wire::Orphaned{id, {}, orphan.why});
+  }
+}
+
+void Directory::Unmade(Peer& peer, const wire::Unmade& message) {
+  gathering_.refusals.push_back({message.object, peer.process, message.why});
+}
+
+void Directory::Refused(const Id& id, ProcessId process, const std::string& why) {
+  const auto it = orphans_.find(id);
+  if (it == orphans_.end() || it->second.asked.erase(process) == 0) return;
+  Orphan& orphan = it->second;
+  if (!orphan.holders) {
+    orphan.why += Cat("; ", why);
+    AskHolders(id, orphan, process);
+  }
+  if (!orphan.asked.empty()) return;
+  const std::string reason = orphan.why;
+  orphans_.erase(it);
+  if (const auto object = objects_.find(id); object != objects_.end()) Lose(id, object->second, reason);
 }
 
 void Directory::BeginLettingGo() { applying_ = std::exchange(gathering_, {}); }
@@ -246,6 +310,8 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   for (const Id& container : batch.emptied) {
     if (references_.Known(container)) references_.SetContained(container, {});
   }
+  for (const LettingGo::Refusal& refusal : batch.refusals) Refused(refusal.object, refusal.process, refusal.why);
+  if (!batch.stale.empty()) unheld(batch.stale, batch.stale_at);
   const std::vector<Id> ids = references_.TakeUnheld();
   if (ids.empty()) return;
   std::unordered_map<ProcessId, wire::Unheld> told;  // owners of stored values keep what they could be rebuilt from
@@ -265,6 +331,7 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
     if (!places.back().nowhere() || !it->second.outcome.ready) told[it->second.owner].objects.push_back(id);
     if (!it->second.waiters.empty()) Lose(id, it->second, "everybody let go of it before it was ready");
     Disown(id, it->second.owner);
+    orphans_.erase(id);
     objects_.erase(it);
   }
   unheld(freed, places);
@@ -281,6 +348,9 @@ Directory::Object& Directory::Own(const Id& id, ProcessId owner) {
   if (object.owner == kNoProcess) {
     object.owner = owner;
     owned_[owner].insert(id);
+    orphans_.erase(id);
+    object.inherited = object.outcome.ready;
+    if (object.outcome.failure.code == Code::kLost) object.outcome = {};
   }
   return object;
 }

@@ -10,6 +10,10 @@
 // them. Here their holders are counted all the same; the first hold and the last drop go to the home
 // (node/far_objects.h), as does the first question. In turn, a process number AllOf(node) stands for another node among
 // the holders and waiters of what is at home here.
+//
+// When an owner dies, what is ready stays. What is not, and what is lost later, can be made again by the task that the
+// owner ran (owner/orphans.cc): who called that is asked, then who else holds the object. If it was made on another
+// node, that one is its home from then on, for those who hear of it.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +52,8 @@ class Directory {
   void Wait(Peer& peer, const wire::WaitObjects& message);
   // Nobody has its value any more: its owner is to make it again, and who waits from now on waits for that.
   void Lost(const wire::ObjectLost& message);
+  // The sender was asked to have it made again (Orphaned), and cannot.
+  void Unmade(Peer& peer, const wire::Unmade& message);
   void Hold(Peer& peer, const wire::Hold& message);
   void Drop(Peer& peer, const wire::Drop& message);
   void HoldFar(Peer& peer, std::uint64_t call);
@@ -97,6 +103,14 @@ class Directory {
     ProcessId owner = kNoProcess;
     wire::Outcome outcome;
     std::set<ProcessId> waiters;
+    wire::Maker maker;
+    bool inherited = false;  // its value is of an owner that died; the new one has not said yet what it is
+  };
+  // An object without an owner that somebody may have made again.
+  struct Orphan {
+    std::string why;            // it is needed
+    std::set<ProcessId> asked;  // who have not refused
+    bool holders = false;       // these are asked; before that, who called its maker
   };
   struct HashPair {
     std::size_t operator()(const std::pair<Id, ProcessId>& key) const noexcept {
@@ -107,14 +121,28 @@ class Directory {
     std::unordered_map<std::pair<Id, ProcessId>, std::uint32_t, HashPair> drops;  // how many
     std::vector<ProcessId> deaths;
     std::vector<Id> emptied;
+    struct Refusal {
+      Id object;
+      ProcessId process = kNoProcess;
+      std::string why;
+    };
+    std::vector<Refusal> refusals;  // not let go of, but to be looked at when everything is read
+    std::vector<Id> stale;          // made again, and so here twice …
+    std::vector<Place> stale_at;    // … where the older ones are
 
-    [[nodiscard]] bool empty() const { return drops.empty() && deaths.empty() && emptied.empty(); }
+    [[nodiscard]] bool empty() const {
+      return drops.empty() && deaths.empty() && emptied.empty() && refusals.empty() && stale.empty();
+    }
   };
 
   Object& Own(const Id& id, ProcessId owner);
   void Disown(const Id& id, ProcessId owner);
   void Tell(const Id& id, Object& object);
   void Lose(const Id& id, Object& object, const std::string& why);
+  // Asks others to have it made again. False: nobody can.
+  bool Remake(const Id& id, Object& object, const std::string& why, ProcessId dead);
+  void AskHolders(const Id& id, Orphan& orphan, ProcessId but);
+  void Refused(const Id& id, ProcessId process, const std::string& why);
   void HoldBy(const Id& id, ProcessId owner, const rules::Holder& holder);
   void AddWaiter(const Id& id, ProcessId owner, ProcessId waiter);
 
@@ -126,6 +154,7 @@ class Directory {
   std::unordered_map<Id, Object> objects_;
   std::unordered_map<ProcessId, std::unordered_set<Id>> owned_;  // entries of objects_, by owner
   std::unordered_map<ProcessId, std::unordered_set<Id>> waits_;  // ditto, by waiter
+  std::unordered_map<Id, Orphan> orphans_;                       // of objects_
   LettingGo gathering_;
   LettingGo applying_;
 };

@@ -45,7 +45,7 @@ TEST_F(DirectoryTest, AnObjectThatIsThereIsAnsweredAtOnce) {
 }
 
 TEST_F(DirectoryTest, AnExpectedObjectIsWaitedFor) {
-  owner_->Send(wire::Expect{{kObject}});
+  owner_->Send(wire::Expect{{kObject}, {}});
   Settle();
   other_->Send(WaitFor(kObject));
   EXPECT_FALSE(other_->Has(wire::Kind::kObjectReady));
@@ -64,7 +64,7 @@ TEST_F(DirectoryTest, AWaitMayComeBeforeAnybodyAnnouncedTheObject) {
 }
 
 TEST_F(DirectoryTest, WhatADeadOwnerDidNotPublishIsLostByName) {
-  owner_->Send(wire::Expect{{kObject}});
+  owner_->Send(wire::Expect{{kObject}, {}});
   Settle();
   other_->Send(WaitFor(kObject));
   Settle();
@@ -74,6 +74,68 @@ TEST_F(DirectoryTest, WhatADeadOwnerDidNotPublishIsLostByName) {
   EXPECT_EQ(ready->outcome.failure.code, Code::kLost);
   EXPECT_NE(ready->outcome.failure.message.find(ToString(kObject)), std::string::npos)
       << ready->outcome.failure.message;
+}
+
+TEST_F(DirectoryTest, WhoCalledTheTaskOfADeadOwnerIsAskedToHaveItMadeAgain) {
+  const Id task = Id{77, 1};
+  auto third = Driver(3);
+  owner_->Send(wire::Expect{{kObject}, {task, other_->welcome.process}});
+  Settle();
+  third->Send(wire::Hold{{kObject}, kNoProcess});
+  third->Send(WaitFor(kObject));
+  third->Settle();
+  owner_->Close();
+  const auto orphaned = other_->Await<wire::Orphaned>();
+  ASSERT_TRUE(orphaned.has_value());
+  EXPECT_EQ(orphaned->object, kObject);
+  EXPECT_EQ(orphaned->task, task);
+  EXPECT_FALSE(third->Has(wire::Kind::kObjectReady));
+  // The task runs again, in another process, which announces it: who waits is told by that one.
+  auto heir = Driver(4);
+  heir->Send(wire::Expect{{kObject}, {task, other_->welcome.process}});
+  other_->Send(wire::Unmade{kObject, "the task is over"});
+  other_->Settle();
+  EXPECT_FALSE(third->Has(wire::Kind::kObjectReady));
+  heir->Send(Value(kObject, "again"));
+  const auto ready = third->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.bytes, "again");
+}
+
+TEST_F(DirectoryTest, WhenNobodyCanMakeItAgainItIsLostAndTheReasonIsTold) {
+  auto third = Driver(3);
+  owner_->Send(wire::Expect{{kObject}, {Id{77, 1}, other_->welcome.process}});
+  Settle();
+  third->Send(wire::Hold{{kObject}, kNoProcess});
+  third->Send(WaitFor(kObject));
+  third->Settle();
+  owner_->Close();
+  ASSERT_TRUE(other_->Await<wire::Orphaned>().has_value());
+  other_->Send(wire::Unmade{kObject, "no record is left"});
+  // Then who holds it.
+  const auto orphaned = third->Await<wire::Orphaned>();
+  ASSERT_TRUE(orphaned.has_value());
+  EXPECT_TRUE(orphaned->task.empty());
+  third->Send(wire::Unmade{kObject, "nor here"});
+  const auto ready = third->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.failure.code, Code::kLost);
+  EXPECT_NE(ready->outcome.failure.message.find("no record is left"), std::string::npos)
+      << ready->outcome.failure.message;
+}
+
+TEST_F(DirectoryTest, WhoWasAskedAndDiesIsNotWaitedFor) {
+  auto third = Driver(3);
+  owner_->Send(wire::Expect{{kObject}, {Id{77, 1}, other_->welcome.process}});
+  Settle();
+  third->Send(WaitFor(kObject));
+  third->Settle();
+  owner_->Close();
+  ASSERT_TRUE(other_->Await<wire::Orphaned>().has_value());
+  other_->Close();
+  const auto ready = third->Await<wire::ObjectReady>();
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->outcome.failure.code, Code::kLost);
 }
 
 TEST_F(DirectoryTest, WhatADeadOwnerDidPublishStaysWhileSomebodyHoldsIt) {
@@ -175,7 +237,7 @@ TEST_F(DirectoryTest, AHoldOnBehalfOfAProcessOutlivesTheDropOfAnEarlierOne) {
 }
 
 TEST_F(DirectoryTest, PublishingWhatWasExpectedIsNoSecondHold) {
-  owner_->Send(wire::Expect{{kObject}});
+  owner_->Send(wire::Expect{{kObject}, {}});
   wire::Publish publish = Value(kObject, "x");
   publish.expected = true;
   owner_->Send(publish);
@@ -215,7 +277,7 @@ TEST_F(DirectoryTest, AnObjectHoldsWhatItContains) {
 }
 
 TEST_F(DirectoryTest, AStrangerCannotSayWhatAnothersObjectIs) {
-  owner_->Send(wire::Expect{{kObject}});
+  owner_->Send(wire::Expect{{kObject}, {}});
   Settle();
   other_->Send(Value(kObject, "forged"));
   other_->Send(WaitFor(kObject));

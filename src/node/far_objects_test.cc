@@ -51,7 +51,7 @@ TEST_F(FarObjectsTest, WhoWaitsOnAnotherNodeIsToldWhatBecameOfTheObject) {
   auto reader = Driver(2);
   reader->client().Send(wire::WaitObjects{{TestId(1), TestId(2)}, {owner->self(), owner->self()}});
   Settle();
-  owner->client().Send(wire::Expect{{TestId(1)}});
+  owner->client().Send(wire::Expect{{TestId(1)}, {}});
   wire::Publish message;
   message.object = TestId(1);
   message.expected = true;
@@ -144,7 +144,7 @@ TEST_F(FarObjectsTest, AnOwnerThatDiesLosesWhatOthersWaitFor) {
   Start(2);
   auto owner = Driver(1);
   auto reader = Driver(2);
-  owner->client().Send(wire::Expect{{TestId(1)}});
+  owner->client().Send(wire::Expect{{TestId(1)}, {}});
   reader->client().Send(wire::WaitObjects{{TestId(1)}, {owner->self()}});
   Settle();
   owner.reset();

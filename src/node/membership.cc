@@ -117,12 +117,14 @@ void Daemon::FillWelcome(const Peer& peer, wire::Welcome* welcome) const {
   welcome->quota = QuotaOfJob(peer.job);
   welcome->total = config_.total;
   welcome->store_bytes = config_.store_bytes;
+  welcome->lineage_memory = config_.lineage_memory;
   welcome->node = config_.node;
   welcome->address = config_.address;
   if (cluster_ == nullptr) return;
   welcome->total = cluster_->LargestTotal();
   welcome->number = cluster_->self().number;
   welcome->secrets = cluster_->secrets()->folder();
+  welcome->head = cluster_->config().head;
   // The same interface as the node's own port, and any free port of it.
   const Result<wire::Address> own = wire::ParseAddress(cluster_->self().address);
   welcome->listen = own.ok() ? wire::ToString(wire::Address{own.value().host, 0}) : "127.0.0.1:0";

@@ -145,6 +145,8 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
 
     case Kind::kObjectLost:
       return On<wire::ObjectLost>(peer, frame, [&](const auto& message) { directory_.Lost(message); });
+    case Kind::kUnmade:
+      return On<wire::Unmade>(peer, frame, [&](const auto& message) { directory_.Unmade(peer, message); });
     case Kind::kHoldFar:
       return directory_.HoldFar(peer, call);
     case Kind::kFetch:

@@ -79,6 +79,9 @@ struct Extra {
   std::vector<Entry*> returns;   // returns 1… that still exist, once the task is done; not counted, nullptr: gone
   Entry* first = nullptr;        // of a return 1…: return 0, which has all the above; lineage
   std::uint32_t rebuilds = 0;    // since somebody read the value
+  // Of a borrowed object: the task of ours whose result brought its Ref. If its owner dies, that task makes it again.
+  Entry* maker = nullptr;   // lineage
+  std::vector<Id> orphans;  // such objects that wait for this task to run again
 };
 
 struct Entry {

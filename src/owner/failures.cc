@@ -67,6 +67,7 @@ void Owner::Finish(Entry* entry) {
   if (queue != nullptr && !queue->away.empty()) {
     std::erase_if(queue->away, [&](const ClassQueue::Away& away) { return away.entry == entry; });
   }
+  if (entry->extra != nullptr && !entry->extra->orphans.empty()) SettleOrphans(entry);
   bool incomplete = false;  // a return was lost after it was answered, and before this
   if (entry->extra != nullptr || entry->where == Where::kStore) {
     KeepLineage(entry, queue != nullptr && queue->actor != nullptr);
@@ -88,7 +89,8 @@ void Owner::Finish(Entry* entry) {
     extra.siblings.clear();
     extra.parked = {};
     if (extra.contained.empty() && extra.contained_actors.empty() && extra.dependents.empty() && extra.inputs.empty() &&
-        extra.mentions.empty() && extra.returns.empty() && extra.first == nullptr && extra.rebuilds == 0) {
+        extra.mentions.empty() && extra.returns.empty() && extra.first == nullptr && extra.maker == nullptr &&
+        extra.orphans.empty() && extra.rebuilds == 0) {
       delete entry->extra;
       entry->extra = nullptr;
     }

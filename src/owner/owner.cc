@@ -60,6 +60,7 @@ Owner::~Owner() {
     background_wake_.notify_all();
   }
   background_.join();
+  durable_values_.reset();
   if (far_thread_ != nullptr) {
     for (const std::unique_ptr<Lane>& lane : lanes_) {
       if (lane == nullptr || lane->far == nullptr) continue;
@@ -93,6 +94,8 @@ Owner::~Owner() {
       extra.mentions.clear();
       extra.returns.clear();
       extra.first = nullptr;
+      extra.maker = nullptr;
+      extra.orphans.clear();
     }
     entry->stage = Stage::kNone;
     entry->queue = nullptr;
@@ -257,6 +260,14 @@ void Owner::OnMessage(wire::Frame& frame) {
       if (!message.ok()) return;
       const Lock lock(mutex_);
       OnObjectLost(*message);
+      break;
+    }
+    case Kind::kOrphaned: {
+      Result<wire::Orphaned> message = frame.As<wire::Orphaned>();
+      if (!message.ok()) return;
+      const Lock lock(mutex_);
+      PumpLocked();  // what has been answered is over
+      OnOrphaned(*message);
       break;
     }
     case Kind::kUnheld: {

@@ -29,6 +29,7 @@
 #include "manta/options.h"
 #include "owner/class_queue.h"
 #include "owner/daemon_link.h"
+#include "owner/durable.h"
 #include "owner/entry.h"
 #include "owner/task_log.h"
 #include "owner/visit.h"
@@ -59,6 +60,7 @@ struct Caller {
   // As shm::SpecHeader::kRerun and kFresh: what it calls has perhaps been called before.
   bool rerun = false;
   bool fresh = false;
+  wire::Maker maker;  // the task that this worker serves, and for whom; empty in drivers and actors
 };
 Caller& ThisCaller();
 // What a call made on this thread inherits of it: shm::SpecHeader::flags.
@@ -125,6 +127,8 @@ class Owner {
   Result<Entry*> PutBegin(std::size_t size, std::byte** out);
   void PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
   static void PutAbort(Entry* entry);  // of any cluster, also one that is gone
+  // Returns when the value, of a Put, is where it survives this process (durable.h).
+  Status MakeDurable(Entry* entry);
   // Of a ready entry. For values in the store, pins it and sets *keep. *again: it is lost, and being made again; wait
   // until it is done, and look again. Without `again` nothing is done about a loss.
   Result<internal::View> Look(Entry* entry, KeepAlive* keep, bool* again);
@@ -331,6 +335,7 @@ class Owner {
                 std::uint16_t clear = 0);  // flags of its call, before it is sent again
   void SendQueued(std::string* frames);    // holds and drops that wait for the daemon
   void OnObjectReady(const wire::ObjectReady& message);
+  static Failure LostFailure(const Entry* entry, Failure failure);
   std::string NameOf(Entry* entry);
   std::string DescribeTask(Entry* entry);
 
@@ -355,6 +360,19 @@ class Owner {
   void OnNodeGone(const wire::NodeGone& message);
   void OnObjectLost(const wire::ObjectLost& message);
   void OnUnheld(const wire::Unheld& message);
+
+  // What dead processes owned (orphans.cc). With the mutex held.
+  void LinkMaker(Entry* task, Entry* result);
+  void OnOrphaned(const wire::Orphaned& message);
+  bool Remake(Entry* task, const Id& object, std::string* why);
+  bool RemakeBorrowed(Entry* entry);
+  bool TakeContained(const shm::Contained& inner);
+  void SettleOrphans(Entry* task);
+  Entry* FindTask(const Id& id);
+  Result<DurableValues*> Durable();
+  bool Rescue(Entry* entry, const Failure& failure);
+  void ForgetDurable(const Entry* entry);
+  void Rescued(Entry* entry, const Failure& failure, Result<std::vector<std::byte>> value);  // without the mutex
 
   // Lineage on disk (record.cc).
   void StartRecording();
@@ -475,9 +493,11 @@ class Owner {
   shm::WakePace woke_;                       // of workers
   std::atomic<bool> woke_here_{false};       // a worker was woken that last ran on this core
 
-  std::mutex far_mutex_;  // guards the next two while they are made
+  std::mutex far_mutex_;  // guards the next three while they are made
   std::shared_ptr<wire::Secrets> secrets_;
   std::unique_ptr<far::Thread> far_thread_;
+  std::unique_ptr<DurableValues> durable_values_;
+  std::unordered_map<Id, Id> durable_;  // what was put as such and is still here: its job
   std::uint64_t next_far_ = 1;
 
   std::mutex background_mutex_;

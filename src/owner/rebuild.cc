@@ -13,6 +13,8 @@
 // a task's worker does (ArgumentLost); another process does (ObjectLost). In each case the entry is `missing` first,
 // and is made again when somebody wants it. Then it is pending like any other future, so that all who wait share one
 // rebuild. rules/lineage.h decides which tasks run.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/clock.h"
@@ -21,8 +23,6 @@
 
 namespace manta::owner {
 namespace {
-
-constexpr std::uint64_t kMostShelvedBytes = 256ULL << 20;  // of specs: some hundred thousand tasks
 
 struct EntryGraph {
   std::uint32_t session = 0;
@@ -65,9 +65,15 @@ void Owner::KeepLineage(Entry* entry, bool actor) {
   const auto stored = [](const Entry* result) {
     return result != nullptr && (result->where == Where::kStore || !result->done());
   };
-  bool keep = stored(entry);
+  // Refs that it brought have owners that may die (orphans.cc).
+  const auto borrows = [](const Entry* result) {
+    if (result == nullptr || result->extra == nullptr) return false;
+    const std::vector<Entry*>& inner = result->extra->contained;
+    return std::any_of(inner.begin(), inner.end(), [](const Entry* e) { return e->origin == Origin::kBorrowed; });
+  };
+  bool keep = stored(entry) || borrows(entry);
   if (entry->extra != nullptr) {
-    for (const Entry* sibling : entry->extra->siblings) keep = keep || stored(sibling);
+    for (const Entry* sibling : entry->extra->siblings) keep = keep || stored(sibling) || borrows(sibling);
   }
   const int planned = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
   keep = keep && !actor && planned != 0 && entry->spec != 0;
@@ -75,6 +81,10 @@ void Owner::KeepLineage(Entry* entry, bool actor) {
   if (keep) entry->flags |= Entry::kRebuildable;
   if (entry->extra == nullptr) return;
   Extra& extra = *entry->extra;
+  if (keep) {
+    LinkMaker(entry, entry);
+    for (Entry* sibling : extra.siblings) LinkMaker(entry, sibling);
+  }
   if (keep && !kept) {
     for (Entry* argument : extra.arguments) {
       ++argument->lineage;
@@ -103,6 +113,7 @@ void Owner::ReleaseLineage(Entry* entry) {
   for (Entry* mention : extra.mentions) DropLineage(mention);
   extra.inputs.clear();
   extra.mentions.clear();
+  if (Entry* maker = std::exchange(extra.maker, nullptr); maker != nullptr) DropLineage(maker);
   if (Entry* first = std::exchange(extra.first, nullptr); first != nullptr) {
     for (Entry*& slot : first->extra->returns) {
       if (slot == entry) slot = nullptr;
@@ -124,6 +135,14 @@ std::uint64_t Owner::SpecBytes(const Entry* entry) {
 // No Ref is left, but what was made of it, or what others hold, may need it.
 void Owner::Shelve(Entry* entry) {
   entry->stage = Stage::kShelved;
+  const bool small = entry->where == Where::kInline || entry->where == Where::kHeap;
+  if (small && (entry->flags & Entry::kRebuildable) != 0 && entry->contains) {
+    // Kept for the sake of the Refs in it, which it must not hold any more: so the value goes, too.
+    if (entry->where == Where::kHeap) std::free(entry->heap);
+    entry->place = {};
+    entry->where = Where::kStore;
+    Miss(entry);
+  }
   if ((entry->flags & Entry::kRebuildable) == 0 || entry->where != Where::kStore) {
     if (entry->where == Where::kStore && !entry->place.nowhere()) kept_bytes_ += entry->size;
     kept_.push_back({entry, entry->generation});
@@ -176,7 +195,7 @@ void Owner::BoundLineage() {
     Prune(&kept_);
     kept_prune_ = 2 * kept_.size() + 1024;
   }
-  while (shelved_bytes_ > kMostShelvedBytes && !shelved_.empty()) {
+  while (shelved_bytes_ > setup_.welcome.lineage_memory && !shelved_.empty()) {
     const Shelved oldest = shelved_.front();
     shelved_.pop_front();
     Entry* entry = oldest.entry;
@@ -328,6 +347,7 @@ void Owner::Resend(Entry* task) {
     shm::StoredItem stored;
     std::memcpy(&stored, item.value().data, sizeof stored);
     stored.place = input->place;
+    stored.owner = OwnerOf(input);
     input->flags |= Entry::kSharedPlace;
     // Nobody reads the spec now: the call is not in a queue.
     std::memcpy(at + (item.value().data - at), &stored, sizeof stored);
@@ -472,12 +492,13 @@ Failure Owner::Hopeless(Entry* wanted, Entry* culprit) {
   if (culprit->extra != nullptr && culprit->extra->rebuilds >= rules::kMostRebuilds) {
     what += Cat("; it was rebuilt ", culprit->extra->rebuilds, " times and lost each time before anybody read it");
   } else if (culprit->origin == Origin::kPut) {
-    what += "; only the result of a task can be rebuilt: let a task make the value, or keep its Ref";
+    what += "; only the result of a task can be rebuilt: put it as durable, or let a task make the value";
   } else if (culprit->plan != nullptr && culprit->plan->options.retries == 0) {
     what += "; its task may run only once (retries: 0)";
   } else if (culprit->origin != Origin::kBorrowed) {
     what += Cat("; what it could be rebuilt from is not known any more: it is an actor's answer, or over ",
-                Bytes(kMostShelvedBytes), " of later tasks came after it");
+                Bytes(setup_.welcome.lineage_memory),
+                " of later tasks came after it (Config::lineage_memory, manta start --lineage-memory)");
   }
   if (culprit != wanted) {
     what = Cat("object ", ToString(wanted->id), " (", Bytes(wanted->size),

@@ -44,6 +44,7 @@ void Owner::AnnounceLocked(Entry* entry, std::string* frames) {
   } else {
     wire::Expect message;
     message.objects.push_back(entry->id);
+    message.maker = ThisCaller().maker;
     *frames += wire::EncodeFrame(message);
   }
 }
@@ -58,6 +59,7 @@ void Owner::PublishLocked(Entry* entry, bool expected, std::string* frames) {
   wire::Publish message;
   message.expected = expected;
   message.object = entry->id;
+  if (!expected) message.maker = ThisCaller().maker;
   wire::Outcome& outcome = message.outcome;
   outcome.ready = true;
   switch (entry->where) {
@@ -106,6 +108,7 @@ Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
       entry->refs.fetch_sub(1, std::memory_order_relaxed);
     }
     if (held) ++entry->holds;
+    if (entry->origin == Origin::kBorrowed && held) entry->owner = owner;  // another one, if the first is dead
     if (!dying || entry->origin != Origin::kBorrowed) return entry;
   } else {
     entry = table_.Allocate(id, Origin::kBorrowed, 1, session_);
@@ -302,6 +305,18 @@ void Owner::SubscribeLocked(Entry* entry, std::string* frames) {
   *frames += wire::EncodeFrame(message);
 }
 
+Failure Owner::LostFailure(const Entry* entry, Failure failure) {
+  if (failure.code == Code::kLost && entry->extra != nullptr && entry->extra->rebuilds > 0) {
+    // It was there before, so we can say more than who has forgotten it.
+    failure.message =
+        Cat("object ", ToString(entry->id), " (", Bytes(entry->size), "), which was in the store of node ",
+            entry->place.node, ", is lost, and its owner cannot make it again: ", failure.message,
+            ". What a process stored by Put, or had its tasks make, is lost with that process, unless the task that it "
+            "ran can run again: put it as durable, or let a task of a process that lives on make the value");
+  }
+  return failure;
+}
+
 void Owner::OnObjectReady(const wire::ObjectReady& message) {
   const auto it = by_id_.find(message.object);
   if (it == by_id_.end()) return;
@@ -310,16 +325,9 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
   entry->flags &= static_cast<std::uint8_t>(~Entry::kSubscribed);
   const wire::Outcome& outcome = message.outcome;
   if (!outcome.failure.ok()) {
-    Failure failure = outcome.failure;
-    if (failure.code == Code::kLost && entry->extra != nullptr && entry->extra->rebuilds > 0) {
-      // It was there before, so we can say more than who has forgotten it.
-      failure.message =
-          Cat("object ", ToString(entry->id), " (", Bytes(entry->size), "), which was in the store of node ",
-              entry->place.node, ", is lost, and its owner cannot make it again: ", failure.message,
-              ". What a process stored by Put, or had its tasks make, is lost with that process: let a "
-              "task of a process that lives on make the value");
-    }
-    Fail(entry, std::move(failure));
+    if (outcome.failure.code == Code::kLost && RemakeBorrowed(entry)) return SettleDoomed();
+    if (outcome.failure.code == Code::kLost && Rescue(entry, outcome.failure)) return;
+    Fail(entry, LostFailure(entry, outcome.failure));
   } else {
     if (!outcome.place.nowhere()) {
       entry->place = outcome.place;
@@ -328,6 +336,7 @@ void Owner::OnObjectReady(const wire::ObjectReady& message) {
     } else {
       SetValue(entry, std::as_bytes(std::span(outcome.bytes)));
     }
+    if (entry->extra != nullptr && entry->extra->maker != nullptr) entry->extra->maker->more().rebuilds = 0;
     Succeed(entry);
   }
   SettleDoomed();

@@ -217,6 +217,7 @@ void Owner::DisposeLocked(Entry* entry) {
   if (entry->where == Where::kStore && !entry->place.nowhere() && !known && entry->origin != Origin::kBorrowed) {
     store().Free(entry->id, entry->place, entry->origin != Origin::kPut || (entry->flags & Entry::kSharedPlace) != 0);
   }
+  if (!durable_.empty()) ForgetDurable(entry);
   if (entry->spec != 0) log_.Drop(entry->spec);
   table_.Empty(entry, [this](Entry* inner) { Unref(inner); }, [this](ActorEntry* actor) { UnrefActor(actor); });
 }

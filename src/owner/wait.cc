@@ -63,7 +63,9 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   if (header.run != 0 && known) Ran(lane, first, header.run);
   if (contained && (entry == nullptr || entry->done() || (first->flags & Entry::kTimedOut) != 0)) {
     // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
-    ForContained(bytes, [this](const shm::Contained& inner) { QueueDrop(inner.id, 1); });
+    ForContained(bytes, [this](const shm::Contained& inner) {
+      if (!TakeContained(inner)) QueueDrop(inner.id, 1);
+    });
   }
   const bool place = header.kind == shm::ReplyKind::kPlace && bytes.size() == sizeof(Place);
   if (entry == nullptr) {
@@ -106,6 +108,9 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
           entry->more().contained_actors.push_back(AdoptActorLocked(inner.id, NodeOf(inner.owner), nullptr, true));
         } else {
           entry->more().contained.push_back(AdoptLocked(inner.id, inner.owner, true));
+          std::string frames;
+          if (!first->more().orphans.empty()) SubscribeLocked(entry->more().contained.back(), &frames);
+          if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
         }
       });
       return;

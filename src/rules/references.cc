@@ -104,4 +104,14 @@ bool References::HoldsAny(const Holder& holder) const {
          std::any_of(it->second.begin(), it->second.end(), [](const auto& entry) { return entry.second > 0; });
 }
 
+std::vector<ProcessId> References::ProcessesThatHold(const Id& object) const {
+  std::vector<ProcessId> processes;
+  for (const auto& [holder, counts] : held_by_) {
+    const auto count = counts.find(object);
+    if (holder.process != kNoProcess && count != counts.end() && count->second > 0) processes.push_back(holder.process);
+  }
+  std::sort(processes.begin(), processes.end());
+  return processes;
+}
+
 }  // namespace manta::rules

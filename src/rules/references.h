@@ -66,6 +66,7 @@ class References {
   [[nodiscard]] std::size_t Holders(const Id& object) const;  // 0 if unknown
   [[nodiscard]] bool Holds(const Id& object, const Holder& holder) const;
   [[nodiscard]] bool HoldsAny(const Holder& holder) const;
+  [[nodiscard]] std::vector<ProcessId> ProcessesThatHold(const Id& object) const;  // sorted; looks at every holder
   [[nodiscard]] std::size_t size() const { return objects_.size(); }
 
  private:

@@ -42,6 +42,17 @@ TEST(References, AProcessHoldsUntilItDroppedAsOftenAsItHeld) {
   EXPECT_FALSE(refs.HoldsAny(Proc(1)));
 }
 
+TEST(References, TheProcessesThatHoldAnObjectCanBeAskedFor) {
+  References refs;
+  refs.Hold(Obj(1), Proc(9));
+  refs.Hold(Obj(1), Proc(2));
+  refs.Hold(Obj(1), In(5));
+  refs.Hold(Obj(2), Proc(3));
+  refs.Drop(Obj(1), Proc(4));  // before its Hold
+  EXPECT_EQ(refs.ProcessesThatHold(Obj(1)), (std::vector<ProcessId>{2, 9}));
+  EXPECT_EQ(refs.ProcessesThatHold(Obj(3)), std::vector<ProcessId>{});
+}
+
 TEST(References, ADropThatOvertakesItsHoldEndsItWhenItComes) {
   References refs;
   refs.Hold(Obj(1), Proc(2));

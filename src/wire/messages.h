@@ -87,6 +87,8 @@ enum class Kind : std::uint16_t {
   kObjectLost,
   kUnheld,
   kActorKeeps,
+  kOrphaned,
+  kUnmade,
   // placement groups and nodes
   kCreateGroup = 100,
   kGroupMade,
@@ -148,6 +150,8 @@ struct Welcome {
   Id job;                         // a driver's: another than it drew, if it goes on with an earlier one
   bool resumed = false;           // it does
   std::string lineage;  // the job's folder, if lineage is kept there: write it to the ring (shm/lineage_ring.h)
+  std::uint64_t lineage_memory = 256ULL << 20;  // the most that a process keeps to rebuild lost values from
+  std::string head;                             // of a cluster: where its control store is reached
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
 struct Goodbye {
@@ -494,10 +498,18 @@ struct Outcome {
 // Hold, ActorCreated, ActorFound) than it has dropped. So it does not matter which is read first when
 // somebody's Hold on its behalf and its own Drop of an earlier one cross.
 
+// The task that put the object or started the one that makes it, and who called that: they can make it again if its
+// owner dies. Empty: a driver or an actor did.
+struct Maker {
+  Id task;
+  ProcessId owner = kNoProcess;
+};
+
 // P -> N: I own this object, its Ref is leaving me, and it is not ready. The sender is a holder.
 struct Expect {
   static constexpr Kind kKind = Kind::kExpect;
   std::vector<Id> objects;
+  Maker maker;  // of all of them
 };
 // P -> N: an object of mine whose Ref left, or leaves now. The sender is a holder, by this message or by its Expect.
 struct Publish {
@@ -505,6 +517,7 @@ struct Publish {
   Id object;
   Outcome outcome;
   bool expected = false;  // the sender said Expect before: it is counted
+  Maker maker;
 };
 // P -> N: tell me (ObjectReady, one each) when these are there. An object nobody announced yet is
 // waited for as long as `owner` lives, then it is a Failure{kLost}.
@@ -556,6 +569,22 @@ struct ObjectLost {
   Id object;
   Place place;
   ProcessId owner = kNoProcess;
+  std::string why;
+};
+// N -> P, to who called the task that made this object (Maker), or to who holds it: its owner died before it was ready,
+// or its value was lost after. Have the task run again, which announces it again under its new owner, or answer with
+// Unmade; also if the task is over by then, and has not announced it (which is known only when all that was sent before
+// is read).
+struct Orphaned {
+  static constexpr Kind kKind = Kind::kOrphaned;
+  Id object;
+  Id task;  // empty: who has the Ref from a task's result may know
+  std::string why;
+};
+// P -> N
+struct Unmade {
+  static constexpr Kind kKind = Kind::kUnmade;
+  Id object;
   std::string why;
 };
 // N -> P, to the owner: nobody holds these any more, and their values in the store are freed.

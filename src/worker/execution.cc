@@ -199,12 +199,14 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
   } else if (served_ != nullptr) {
     inner.need = &served_->need;
     inner.lease = served_->lease;
+    if (actor_ == nullptr) inner.maker = {header_.id, served_->owner};
     inner.can_block =
         served_->lease != 0 ? !served_->need.empty() : (actor_ != nullptr && actor_->serial && !served_->need.empty());
   } else {
     inner.need = before.need;
     inner.lease = before.lease;
     inner.can_block = before.can_block;
+    inner.maker = before.maker;  // that one calls this one again
   }
   caller = inner;
   outer_ = t_current;

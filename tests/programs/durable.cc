@@ -40,6 +40,7 @@ int Tree(int depth) {
   const manta::Ref<int> right = manta::Task(Tree).Remote(depth - 1);
   return left.Get() + right.Get();
 }
+std::uint64_t SumOf(const std::vector<std::uint64_t>& values) { return values.size() * values.at(0); }
 int Append(const std::string& file, int value) {
   std::FILE* out = std::fopen(file.c_str(), "a");
   std::fprintf(out, "%d\n", value);
@@ -100,6 +101,15 @@ int main(int argc, char** argv) {
     manta::Commit();
     Say("committed");
     SleepForEver();
+  } else if (mode == "put") {
+    const auto kept = manta::Put(std::vector<std::uint64_t>(20'000, 3), {.durable = true});
+    const auto lost = manta::Put(std::vector<std::uint64_t>(20'000, 4));
+    const std::uint64_t first = manta::Task(SumOf).SetName("kept").Remote(kept).Get();
+    const std::uint64_t second = manta::Task(SumOf).SetName("lost").Remote(lost).Get();
+    Say("sums " + std::to_string(first) + " " + std::to_string(second));
+    manta::Commit();
+    Say("committed");
+    SleepForEver();
   } else if (mode == "commit") {
     Squares(0, 1000);
     manta::Commit();
@@ -131,6 +141,11 @@ int main(int argc, char** argv) {
   } else if (mode == "uncommitted") {
     try {
       manta::Commit();
+    } catch (const manta::InvalidError& error) {
+      Say(std::string("invalid: ") + error.what());
+    }
+    try {
+      manta::Put(1, {.durable = true});
     } catch (const manta::InvalidError& error) {
       Say(std::string("invalid: ") + error.what());
     }

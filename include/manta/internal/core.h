@@ -87,6 +87,8 @@ MANTA_EXPORT ActorEntry* DecodeActor(const std::byte* in);
 MANTA_EXPORT Entry* PutBegin(std::size_t size, std::byte** out);
 MANTA_EXPORT void PutEnd(Entry* entry, RefScope& scope);
 MANTA_EXPORT void PutAbort(Entry* entry) noexcept;
+// Returns when the value is where PutOptions::durable says. Throws InvalidError, IoError, UnavailableError.
+MANTA_EXPORT void MakeDurable(Entry* entry);
 
 // Waits for the value and shows its bytes; they stay as long as the entry is counted and, for values
 // in the store, *keep lives. Throws what went wrong, or TimeoutError.
