@@ -22,8 +22,8 @@ inline void Failpoint(const char* name) {
     internal::HitFailpoint(name);
 }
 
-// As main and the start hook have it done, from the environment; for tests of this very thing, any text. Entries that
-// make no sense are left out.
+// Every process begins with what its environment says; tests of this very thing give their own text. Entries that make
+// no sense are left out.
 void SetFailpoints(const char* text, const char* once_folder);
 
 }  // namespace manta::base
