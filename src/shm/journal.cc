@@ -82,7 +82,7 @@ std::uint64_t Journal::Keep(const Id& call, std::uint64_t digest, std::span<cons
   const std::uint64_t skip = rest < record.bytes ? rest : 0;
   while (head < tail && tail + skip + record.bytes - head > kAnswersBytes) {
     AnswerRecord oldest;
-    std::memcpy(&oldest, answers_ + head % kAnswersBytes, 8);
+    std::memcpy(static_cast<void*>(&oldest), answers_ + head % kAnswersBytes, 8);  // its size is in there
     head = oldest.bytes < 8 ? tail : head + oldest.bytes;
   }
   memory().answers_head.store(std::min(head, tail), std::memory_order_release);
