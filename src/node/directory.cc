@@ -251,7 +251,7 @@ void Directory::ProcessDied(ProcessId process, const std::string& who) {
     }
   }
   for (const auto& [id, orphan] : orphans_) {
-    if (orphan.asked.contains(process)) gathering_.refusals.push_back({id, process, Cat(who, " died")});
+    if (orphan.asked.contains(process)) gathering_.refusals.push_back({id, process, Cat(who, " died"), orphan.ask});
   }
   gathering_.deaths.push_back(process);
 }
@@ -262,9 +262,10 @@ bool Directory::Remake(const Id& id, Object& object, const std::string& why, Pro
   if (!needed) return false;
   Orphan orphan;
   orphan.why = why;
+  orphan.ask = ++last_ask_;
   if (object.maker.owner != dead && peers_.Find(object.maker.owner) != nullptr) {
     orphan.asked.insert(object.maker.owner);
-    peers_.Send(object.maker.owner, wire::Orphaned{id, object.maker.task, why});
+    peers_.Send(object.maker.owner, wire::Orphaned{id, object.maker.task, why, orphan.ask});
   } else {
     AskHolders(id, orphan, dead);
   }
@@ -279,18 +280,25 @@ void Directory::AskHolders(const Id& id, Orphan& orphan, ProcessId but) {
   for (const ProcessId holder : references_.ProcessesThatHold(id)) {
     if (holder == but || peers_.Find(holder) == nullptr) continue;
     orphan.asked.insert(holder);
-    peers_.Send(holder, wire::Orphaned{id, {}, orphan.why});
+    peers_.Send(holder, wire::Orphaned{id, {}, orphan.why, orphan.ask});
   }
 }
 
 void Directory::Unmade(Peer& peer, const wire::Unmade& message) {
-  gathering_.refusals.push_back({message.object, peer.process, message.why});
+  gathering_.refusals.push_back({message.object, peer.process, message.why, message.ask});
 }
 
-void Directory::Refused(const Id& id, ProcessId process, const std::string& why) {
+void Directory::Refused(const LettingGo::Refusal& refusal) {
+  const auto& [id, process, why, ask] = refusal;
   const auto it = orphans_.find(id);
-  if (it == orphans_.end() || it->second.asked.erase(process) == 0) return;
+  if (it == orphans_.end() || it->second.ask != ask || it->second.asked.erase(process) == 0) return;
   Orphan& orphan = it->second;
+  const auto object = objects_.find(id);
+  if (why.empty() && object != objects_.end() && peers_.Find(process) != nullptr) {  // the task can run now
+    orphan.asked.insert(process);
+    peers_.Send(process, wire::Orphaned{id, orphan.holders ? Id() : object->second.maker.task, orphan.why, orphan.ask});
+    return;
+  }
   if (!orphan.holders) {
     orphan.why += Cat("; ", why);
     AskHolders(id, orphan, process);
@@ -298,7 +306,7 @@ void Directory::Refused(const Id& id, ProcessId process, const std::string& why)
   if (!orphan.asked.empty()) return;
   const std::string reason = orphan.why;
   orphans_.erase(it);
-  if (const auto object = objects_.find(id); object != objects_.end()) Lose(id, object->second, reason);
+  if (object != objects_.end()) Lose(id, object->second, reason);
 }
 
 void Directory::BeginLettingGo() { applying_ = std::exchange(gathering_, {}); }
@@ -310,7 +318,7 @@ void Directory::ApplyLettingGo(const OnUnheld& unheld) {
   for (const Id& container : batch.emptied) {
     if (references_.Known(container)) references_.SetContained(container, {});
   }
-  for (const LettingGo::Refusal& refusal : batch.refusals) Refused(refusal.object, refusal.process, refusal.why);
+  for (const LettingGo::Refusal& refusal : batch.refusals) Refused(refusal);
   if (!batch.stale.empty()) unheld(batch.stale, batch.stale_at);
   const std::vector<Id> ids = references_.TakeUnheld();
   if (ids.empty()) return;

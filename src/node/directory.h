@@ -108,6 +108,7 @@ class Directory {
   };
   // An object without an owner that somebody may have made again.
   struct Orphan {
+    std::uint64_t ask = 0;
     std::string why;            // it is needed
     std::set<ProcessId> asked;  // who have not refused
     bool holders = false;       // these are asked; before that, who called its maker
@@ -125,6 +126,7 @@ class Directory {
       Id object;
       ProcessId process = kNoProcess;
       std::string why;
+      std::uint64_t ask = 0;
     };
     std::vector<Refusal> refusals;  // not let go of, but to be looked at when everything is read
     std::vector<Id> stale;          // made again, and so here twice …
@@ -142,7 +144,7 @@ class Directory {
   // Asks others to have it made again. False: nobody can.
   bool Remake(const Id& id, Object& object, const std::string& why, ProcessId dead);
   void AskHolders(const Id& id, Orphan& orphan, ProcessId but);
-  void Refused(const Id& id, ProcessId process, const std::string& why);
+  void Refused(const LettingGo::Refusal& refusal);
   void HoldBy(const Id& id, ProcessId owner, const rules::Holder& holder);
   void AddWaiter(const Id& id, ProcessId owner, ProcessId waiter);
 
@@ -155,6 +157,7 @@ class Directory {
   std::unordered_map<ProcessId, std::unordered_set<Id>> owned_;  // entries of objects_, by owner
   std::unordered_map<ProcessId, std::unordered_set<Id>> waits_;  // ditto, by waiter
   std::unordered_map<Id, Orphan> orphans_;                       // of objects_
+  std::uint64_t last_ask_ = 0;
   LettingGo gathering_;
   LettingGo applying_;
 };

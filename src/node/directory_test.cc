@@ -93,13 +93,28 @@ TEST_F(DirectoryTest, WhoCalledTheTaskOfADeadOwnerIsAskedToHaveItMadeAgain) {
   // The task runs again, in another process, which announces it: who waits is told by that one.
   auto heir = Driver(4);
   heir->Send(wire::Expect{{kObject}, {task, other_->welcome.process}});
-  other_->Send(wire::Unmade{kObject, "the task is over"});
+  other_->Send(wire::Unmade{kObject, "the task is over", orphaned->ask});
   other_->Settle();
   EXPECT_FALSE(third->Has(wire::Kind::kObjectReady));
   heir->Send(Value(kObject, "again"));
   const auto ready = third->Await<wire::ObjectReady>();
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->outcome.bytes, "again");
+}
+
+TEST_F(DirectoryTest, WhoRanTheTaskWhenItWasAskedIsAskedAgainWhenThatIsOver) {
+  const Id task = Id{77, 1};
+  owner_->Send(wire::Expect{{kObject}, {task, other_->welcome.process}});
+  Settle();
+  other_->Send(wire::Hold{{kObject}, kNoProcess});
+  other_->Settle();
+  owner_->Close();
+  const auto asked = other_->Await<wire::Orphaned>();
+  ASSERT_TRUE(asked.has_value());
+  other_->Send(wire::Unmade{kObject, "", asked->ask});
+  const auto again = other_->Await<wire::Orphaned>();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->task, task);
 }
 
 TEST_F(DirectoryTest, WhenNobodyCanMakeItAgainItIsLostAndTheReasonIsTold) {
@@ -110,13 +125,15 @@ TEST_F(DirectoryTest, WhenNobodyCanMakeItAgainItIsLostAndTheReasonIsTold) {
   third->Send(WaitFor(kObject));
   third->Settle();
   owner_->Close();
-  ASSERT_TRUE(other_->Await<wire::Orphaned>().has_value());
-  other_->Send(wire::Unmade{kObject, "no record is left"});
+  const auto first = other_->Await<wire::Orphaned>();
+  ASSERT_TRUE(first.has_value());
+  other_->Send(wire::Unmade{kObject, "an answer to something else", first->ask + 1});
+  other_->Send(wire::Unmade{kObject, "no record is left", first->ask});
   // Then who holds it.
   const auto orphaned = third->Await<wire::Orphaned>();
   ASSERT_TRUE(orphaned.has_value());
   EXPECT_TRUE(orphaned->task.empty());
-  third->Send(wire::Unmade{kObject, "nor here"});
+  third->Send(wire::Unmade{kObject, "nor here", orphaned->ask});
   const auto ready = third->Await<wire::ObjectReady>();
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->outcome.failure.code, Code::kLost);

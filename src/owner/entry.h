@@ -80,8 +80,15 @@ struct Extra {
   Entry* first = nullptr;        // of a return 1…: return 0, which has all the above; lineage
   std::uint32_t rebuilds = 0;    // since somebody read the value
   // Of a borrowed object: the task of ours whose result brought its Ref. If its owner dies, that task makes it again.
-  Entry* maker = nullptr;   // lineage
-  std::vector<Id> orphans;  // such objects that wait for this task to run again
+  Entry* maker = nullptr;  // lineage
+  // Such objects that wait for this task to run again. `running`: it ran when we heard of it, and it may be that very
+  // run whose process died.
+  struct Orphan {
+    Id object;
+    std::uint64_t ask = 0;  // wire::Orphaned
+    bool running = false;
+  };
+  std::vector<Orphan> orphans;
 };
 
 struct Entry {

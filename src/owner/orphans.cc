@@ -46,17 +46,19 @@ void Owner::OnOrphaned(const wire::Orphaned& message) {
     task = it->second->extra->maker;
   }
   std::string why = "who called the task that made it has let go of what that could be run again from";
-  if (task == nullptr || !Remake(task, message.object, &why)) {
-    static_cast<void>(link().Send(wire::Unmade{message.object, why}));
+  if (task == nullptr || !Remake(task, message.object, message.ask, &why)) {
+    static_cast<void>(link().Send(wire::Unmade{message.object, why, message.ask}));
   }
   SettleDoomed();
 }
 
 // Has the task run again, unless it runs anyway; SettleOrphans follows when it is over. False: it cannot.
-bool Owner::Remake(Entry* task, const Id& object, std::string* why) {
+bool Owner::Remake(Entry* task, const Id& object, std::uint64_t ask, std::string* why) {
   if (!lost_.ok()) return false;
   if (!task->over()) {
-    task->more().orphans.push_back(object);
+    std::vector<Extra::Orphan>& orphans = task->more().orphans;
+    std::erase_if(orphans, [&](const Extra::Orphan& orphan) { return orphan.object == object; });
+    orphans.push_back({object, ask, true});
     return true;
   }
   if ((task->flags & Entry::kRebuildable) == 0 || task->spec == 0) {
@@ -70,7 +72,7 @@ bool Owner::Remake(Entry* task, const Id& object, std::string* why) {
     return false;
   }
   ++task->extra->rebuilds;
-  task->extra->orphans.push_back(object);
+  task->extra->orphans.push_back({object, ask, false});
   Restart(task);
   return true;
 }
@@ -79,7 +81,7 @@ bool Owner::Remake(Entry* task, const Id& object, std::string* why) {
 bool Owner::RemakeBorrowed(Entry* entry) {
   if (entry->extra == nullptr || entry->extra->maker == nullptr || !IsFar(entry->owner)) return false;
   std::string why;
-  return Remake(entry->extra->maker, entry->id, &why);
+  return Remake(entry->extra->maker, entry->id, 0, &why);
 }
 
 // Refs in an answer to a call whose result is there already: it ran again. True: the hold that came with it is kept.
@@ -99,14 +101,14 @@ bool Owner::TakeContained(const shm::Contained& inner) {
 
 // The task is over: those that it was run again for are announced by now, or never will be.
 void Owner::SettleOrphans(Entry* task) {
-  const std::vector<Id> orphans = std::exchange(task->extra->orphans, {});
+  const std::vector<Extra::Orphan> orphans = std::exchange(task->extra->orphans, {});
   const std::string why =
       task->state.load(std::memory_order_relaxed) == State::kFailed
           ? Cat(DescribeTask(task), ", which made it, was run again and failed: ", task->failure->message)
           : Cat(DescribeTask(task),
                 ", which made it, was run again and did not make it: it failed then, or does other things each time");
-  for (const Id& object : orphans) {
-    static_cast<void>(link().Send(wire::Unmade{object, why}));
+  for (const auto& [object, ask, running] : orphans) {
+    static_cast<void>(link().Send(wire::Unmade{object, running ? std::string() : why, ask}));
     const auto it = by_id_.find(object);
     if (it == by_id_.end()) continue;
     Entry* entry = it->second;

@@ -364,7 +364,7 @@ class Owner {
   // What dead processes owned (orphans.cc). With the mutex held.
   void LinkMaker(Entry* task, Entry* result);
   void OnOrphaned(const wire::Orphaned& message);
-  bool Remake(Entry* task, const Id& object, std::string* why);
+  bool Remake(Entry* task, const Id& object, std::uint64_t ask, std::string* why);
   bool RemakeBorrowed(Entry* entry);
   bool TakeContained(const shm::Contained& inner);
   void SettleOrphans(Entry* task);

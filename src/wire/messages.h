@@ -580,12 +580,14 @@ struct Orphaned {
   Id object;
   Id task;  // empty: who has the Ref from a task's result may know
   std::string why;
+  std::uint64_t ask = 0;  // of this node
 };
 // P -> N
 struct Unmade {
   static constexpr Kind kKind = Kind::kUnmade;
   Id object;
-  std::string why;
+  std::string why;        // empty: the task ran when this was asked for and is over now; ask again
+  std::uint64_t ask = 0;  // which it answers: the object may have been made and orphaned again meanwhile
 };
 // N -> P, to the owner: nobody holds these any more, and their values in the store are freed.
 struct Unheld {
