@@ -37,7 +37,7 @@ namespace manta::node {
   if (!journal.valid()) return messages;
   Result<std::vector<JournalPart>> parts = shm::AllOf(journal.get());
   if (!parts.ok()) return messages;
-  for (std::vector<JournalPart>& group : shm::Split(std::move(*parts), 16ULL << 20)) {
+  for (std::vector<JournalPart>& group : shm::Split(*parts, 16ULL << 20)) {
     messages.push_back(wire::FarJournal{actor, epoch, std::move(group)});
   }
   if (messages.empty()) messages.push_back(wire::FarJournal{actor, epoch, {}});  // it has done nothing yet

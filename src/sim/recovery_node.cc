@@ -170,8 +170,7 @@ void RecoveryWorld::Unreachable(NodeNumber self, NodeNumber other) {
   SimNode& at = node(self);
   // The job is at home there: nothing of it is left here.
   if (other == kHome && !model_.faults.ignore_fence) {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> waiting;
-    for (const auto& [request, actor] : at.requests) waiting.emplace_back(request, actor);
+    const std::vector<std::pair<std::uint64_t, std::uint64_t>> waiting(at.requests.begin(), at.requests.end());
     rules::LeaseActions actions;
     for (const auto& [request, actor] : waiting) {
       if (!at.leases->Cancel({kNoProcess, request}, Now(self), &actions)) continue;

@@ -307,6 +307,7 @@ void RecoveryWorld::Answered(Process& process, ProcessId worker, const Id& id, c
   // Inputs: lineage first, then the counts of the task that ran.
   const TaskSpec spec = entry.spec;
   std::vector<std::uint32_t> inputs;
+  inputs.reserve(spec.inputs.size() + 1);
   for (const Id& input : spec.inputs) inputs.push_back(owning.by_id.at(input));
   if (!spec.lent.empty()) inputs.push_back(owning.by_id.at(spec.lent));
   for (const std::uint32_t input : inputs) {

@@ -61,9 +61,9 @@ Process& RecoveryWorld::Start(NodeNumber number) {
   return *process;
 }
 
-void RecoveryWorld::Violation(std::string what) {
+void RecoveryWorld::Violation(const std::string& what) {
   if (figures_.violations.size() < 5) {
-    figures_.violations.push_back(Cat("at ", time_.now_us() / 1000, " ms: ", std::move(what)));
+    figures_.violations.push_back(Cat("at ", time_.now_us() / 1000, " ms: ", what));
   }
 }
 

@@ -256,7 +256,7 @@ class RecoveryWorld {
   [[nodiscard]] Process* Find(ProcessId pid);
   [[nodiscard]] Process& Start(NodeNumber node);
   [[nodiscard]] static ProcessId DaemonOf(NodeNumber node) { return OnNode(node, 0); }
-  void Violation(std::string what);
+  void Violation(const std::string& what);
   // From a process or daemon to another; `what` happens there, if it is there then.
   void Send(ProcessId from, ProcessId to, Then what);
   void ToDaemon(ProcessId from, Then what);  // its own
