@@ -1,5 +1,6 @@
 // Where tasks run, as their options say: labels, affinity, spreading and placement groups, on a private node and in a
 // cluster of real processes.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -222,7 +223,12 @@ class ClusterPlacementTest : public ClusterFixture {
   // Of a group that is ready: each bundle's task runs on the bundle's node.
   static std::vector<std::string> NodesOf(const PlacementGroup& group) {
     EXPECT_TRUE(group.Wait(10s)) << DescribePlacementGroup(group).why;
-    const GroupInfo info = DescribePlacementGroup(group);
+    // It may have lost a node just now, and be on its way to another.
+    GroupInfo info;
+    EXPECT_TRUE(Eventually([&] {
+      info = DescribePlacementGroup(group);
+      return std::count(info.nodes.begin(), info.nodes.end(), "") == 0;
+    }));
     std::vector<Ref<std::string>> refs;
     for (std::size_t i = 0; i < info.bundles.size(); ++i) {
       refs.push_back(Task(WhereAmI).InBundle(group, static_cast<int>(i)).Remote(0));

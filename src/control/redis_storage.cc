@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kFirstPause = 2'000;  // microseconds
 constexpr std::int64_t kLongestPause = 200'000;
-// A server on this machine answers a request in less time than it takes to fall asleep and to be woken.
-constexpr std::int64_t kSoonUs = 50;
+// A server on this machine answers a request about when we would have fallen asleep, its own waking included.
+constexpr std::int64_t kSoonUs = 150;
 
 std::uint64_t ToNumber(std::string_view text) {
   std::uint64_t number = 0;
@@ -411,7 +411,7 @@ void RedisStorage::OnReplies(std::vector<RespReply>& replies) {
   asked_.pop_front();
   if (asked_.empty()) {
     loop_.Expect(0);
-    answers_soon_ = base::NowMicros() - (asked.until - options_.patience_us) < 2 * kSoonUs;
+    answers_soon_ = base::NowMicros() - (asked.until - options_.patience_us) < kSoonUs;
   }
   // A server that is loading its data refuses everything for a while; who asked waits for it.
   for (const RespReply& reply : replies) {
