@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <thread>
 #include <utility>
@@ -144,12 +143,4 @@ void Measure(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    Measure(argc, argv);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return paper::Main(argc, argv, Measure); }
