@@ -265,6 +265,17 @@ TEST_F(ClusterJobs, AnActorOfADrainedNodeGoesOnElsewhereWithItsState) {
   EXPECT_EQ(sum.Task(&Sum::Node).Remote().Get(20s), "n1");
 }
 
+TEST_F(ClusterJobs, ADrainThatWaitsForAnActorSaysSo) {
+  StartTwo();
+  Init();
+  auto sum = Actor<Sum>().OnNode("n2", true).SetReplay(false).Remote();
+  ASSERT_EQ(sum.Task(&Sum::Node).Remote().Get(20s), "n2");
+  std::string errors;
+  EXPECT_EQ(Manta({"drain", "n2", "--timeout", "0.3"}, &errors), "");
+  EXPECT_THAT(errors, ::testing::HasSubstr("node n2 has not left within 300 ms"));
+  EXPECT_EQ(sum.Task(&Sum::Add).Remote(1).Get(20s), 1) << "it is where it was";
+}
+
 TEST_F(ClusterJobs, WhatADrainedNodeHasInItsStoreGoesToItsOwner) {
   StartTwo();
   Init();

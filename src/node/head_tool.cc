@@ -95,7 +95,13 @@ Result<std::vector<wire::NodeFacts>> HeadTool::Nodes(bool all, std::int64_t time
 }
 
 Status HeadTool::Drain(const std::string& node, std::int64_t timeout_us) {
-  return Ask(wire::Drain{node}, timeout_us).status();
+  Status status = Ask(wire::Drain{node}, timeout_us).status();
+  if (status.code() != Code::kTimedOut) return status;
+  return {
+      Code::kTimedOut,
+      Cat("node ", node, " has not left within ", timeout_us / 1000, " ms. It takes nothing new, and leaves by itself ",
+          "when the drivers, tasks and actors that cannot go elsewhere have ended; `manta status` shows what it runs, ",
+          "`manta drain ", node, " --timeout SECONDS` waits longer")};
 }
 
 Status HeadTool::Stop(std::int64_t timeout_us) { return Ask(wire::StopCluster{}, timeout_us).status(); }
