@@ -482,17 +482,24 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   Pool coming = free_;
   std::vector<const Lease*> late;  // asked to go, and in the middle of something
   for (const auto& [number, lease] : leases_) {
-    if (!lease.revoked || lease.blocked) continue;
-    if (idle(number)) {
-      coming.Give(lease.held, lease.gpus);
-    } else {
+    if (lease.blocked || lease.want.actor) continue;
+    const bool busy = !idle(number);
+    if (!lease.revoked) {
+      plan.candidates.push_back({busy, number, &lease});
+    } else if (busy) {
       late.push_back(&lease);
+    } else {
+      coming.Give(lease.held, lease.gpus);
     }
   }
+  std::sort(plan.candidates.begin(), plan.candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.busy, a.lease->want.priority, a.lease->granted_us, a.number) <
+           std::tie(b.busy, b.lease->want.priority, b.lease->granted_us, b.number);
+  });
   std::set<std::string> contested;  // what somebody lacks and could not take: those behind him would take it for him
   const auto cover = [&](const Needy& needy) {
     // One that has become idle meanwhile is sooner than one that will end some day.
-    if (!coming.Fits(needy.need) && !late.empty() && !Cover(needy, now_us, idle, true, &coming, &plan)) {
+    if (!coming.Fits(needy.need) && !late.empty() && !Cover(needy, now_us, true, &coming, &plan)) {
       for (; !late.empty() && !coming.Fits(needy.need); late.pop_back()) {
         coming.Give(late.back()->held, late.back()->gpus);
       }
@@ -502,7 +509,7 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
       const std::vector<std::string> lacks = coming.Lacks(needy.need);
       const bool behind =
           std::any_of(lacks.begin(), lacks.end(), [&](const std::string& name) { return contested.contains(name); });
-      if (behind || !Cover(needy, now_us, idle, false, &coming, &plan)) {
+      if (behind || !Cover(needy, now_us, false, &coming, &plan)) {
         coming.HoldBack(needy.need);
         std::copy_if(lacks.begin(), lacks.end(), std::inserter(contested, contested.end()),
                      [&](const std::string& name) { return all_.Get(name) != 0; });
@@ -535,67 +542,53 @@ LeaseQueue::Plan LeaseQueue::MakePlan(std::int64_t now_us, const IsIdle& idle) c
   return plan;
 }
 
-bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, bool only_idle, Pool* coming,
-                       Plan* plan) const {
-  struct Candidate {
-    bool busy;
-    std::uint64_t number;
-    const Lease* lease;
+bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, bool only_idle, Pool* coming, Plan* plan) const {
+  const std::vector<std::string> lacks = coming->Lacks(needy.need);
+  const auto helps = [](const Lease& lease, const std::vector<std::string>& names) {
+    return std::any_of(names.begin(), names.end(), [&](const auto& name) { return lease.held.Get(name) > 0; });
   };
-  std::vector<std::string> lacks = coming->Lacks(needy.need);
-  const auto helps = [&](const Lease& lease) {
-    return std::any_of(lacks.begin(), lacks.end(), [&](const auto& name) { return lease.held.Get(name) > 0; });
-  };
-  std::int64_t next_us = kNever;
-  std::vector<Candidate> candidates;
-  for (const auto& [number, lease] : leases_) {
-    if (std::find(plan->revoke.begin(), plan->revoke.end(), number) != plan->revoke.end()) continue;
-    // Were it idle, could it be taken?
-    if (!MayTake(needy, lease, /*idle=*/true, now_us, *plan) || !helps(lease)) continue;
-    candidates.push_back({!idle(number), number, &lease});
-    next_us = std::min(next_us, now_us + kIdlePollUs);
-    const std::int64_t matures_us = lease.granted_us + kQuantumUs;
-    if (lease.want.priority == needy.want->priority && matures_us > now_us) next_us = std::min(next_us, matures_us);
-  }
-  // Mostly the first few are enough: a heap, of which the best is on top.
-  const auto worse = [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.busy, a.lease->want.priority, a.lease->granted_us, a.number) >
-           std::tie(b.busy, b.lease->want.priority, b.lease->granted_us, b.number);
-  };
-  std::make_heap(candidates.begin(), candidates.end(), worse);
-
   Pool trial = *coming;
-  std::vector<Candidate> picked;  // and counted in plan->losing
+  std::vector<Candidate*> picked;  // and counted in plan->losing
+  std::vector<std::string> still = lacks;
   bool enough = trial.Fits(needy.need);
-  while (!enough && !candidates.empty()) {
-    std::pop_heap(candidates.begin(), candidates.end(), worse);
-    const Candidate candidate = candidates.back();
-    candidates.pop_back();
-    if (candidate.busy && only_idle) break;
-    if (!helps(*candidate.lease) || !MayTake(needy, *candidate.lease, !candidate.busy, now_us, *plan)) continue;
-    trial.Give(candidate.lease->held, candidate.lease->gpus);
-    lacks = trial.Lacks(needy.need);
+  for (auto it = plan->candidates.begin(); !enough && it != plan->candidates.end(); ++it) {
+    if (it->busy && only_idle) break;
+    const Lease& lease = *it->lease;
+    if (it->taken || !MayTake(needy, lease, !it->busy, now_us, *plan) || !helps(lease, still)) continue;
+    trial.Give(lease.held, lease.gpus);
+    still = trial.Lacks(needy.need);
     enough = trial.Fits(needy.need);
-    ++plan->losing[QueueOf(candidate.lease->want)];
-    picked.push_back(candidate);
+    ++plan->losing[QueueOf(lease.want)];
+    picked.push_back(&*it);
   }
   if (!enough) {
-    for (const Candidate& candidate : picked) --plan->losing[QueueOf(candidate.lease->want)];
-    plan->next_us = std::min(plan->next_us, next_us);
+    for (const Candidate* candidate : picked) --plan->losing[QueueOf(candidate->lease->want)];
+    for (const Candidate& candidate : plan->candidates) {
+      const Lease& lease = *candidate.lease;
+      // Were it idle, could it be taken?
+      if (candidate.taken || !MayTake(needy, lease, /*idle=*/true, now_us, *plan) || !helps(lease, lacks)) continue;
+      plan->next_us = std::min(plan->next_us, now_us + kIdlePollUs);
+      const std::int64_t matures_us = lease.granted_us + kQuantumUs;
+      if (lease.want.priority == needy.want->priority && matures_us > now_us) {
+        plan->next_us = std::min(plan->next_us, matures_us);
+      }
+    }
     return false;
   }
   // What came early may have become needless by a larger one after it. The last one never is.
   for (auto it = picked.rbegin(); it != picked.rend(); ++it) {
+    const Lease& lease = *(*it)->lease;
     if (it != picked.rbegin()) {
       Pool without = trial;
-      without.Take(it->lease->held, it->lease->gpus);
+      without.Take(lease.held, lease.gpus);
       if (without.Fits(needy.need)) {
         trial = std::move(without);
-        --plan->losing[QueueOf(it->lease->want)];
+        --plan->losing[QueueOf(lease.want)];
         continue;
       }
     }
-    plan->revoke.push_back(it->number);
+    (*it)->taken = true;
+    plan->revoke.push_back((*it)->number);
   }
   *coming = std::move(trial);
   return true;
@@ -603,7 +596,6 @@ bool LeaseQueue::Cover(const Needy& needy, std::int64_t now_us, const IsIdle& id
 
 bool LeaseQueue::MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
                          const Plan& plan) const {
-  if (lease.want.actor || lease.blocked || lease.revoked) return false;
   const bool same_queue = !needy.want->actor && QueueOf(lease.want) == QueueOf(*needy.want);
   if (same_queue && !needy.woken) return false;
   if (idle) return true;

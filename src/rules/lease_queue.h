@@ -152,7 +152,7 @@ class LeaseQueue {
 
   // Decides revocations; the only method that does. Call it at the end of a round of the loop in which something
   // happened, and when NextTick comes. `idle` says whether a lease's worker found its queue empty and sleeps or spins;
-  // it is asked only about leases that could help somebody who waits.
+  // it is asked only while somebody waits.
   //
   // For each that waits, in order, the leases it may have revoked are
   //   - idle ones, whatever their priority;
@@ -233,8 +233,17 @@ class LeaseQueue {
   bool ResumeWoken(Pool* available, LeaseActions* actions);
 
   using IsIdle = std::function<bool(std::uint64_t)>;
+  struct Candidate {
+    bool busy = false;
+    std::uint64_t number = 0;
+    const Lease* lease = nullptr;
+    bool taken = false;  // to be revoked
+  };
   // What Tick would revoke, and when to ask again.
   struct Plan {
+    // Leases of tasks that are neither blocked nor revoked, the first to go first. Sorted once and not per request: a
+    // node of 64 CPUs that serves a hundred owners covers many in one plan, each by the first one or two.
+    std::vector<Candidate> candidates;
     std::vector<std::uint64_t> revoke;
     std::map<QueueName, std::int64_t> losing;   // how many of `revoke` serve it
     std::map<QueueName, std::int64_t> gaining;  // how many of its requests are covered
@@ -248,8 +257,7 @@ class LeaseQueue {
   };
   [[nodiscard]] Plan MakePlan(std::int64_t now_us, const IsIdle& idle) const;
   // Adds to the plan what `needy` may take to be covered, or nothing and false. `coming`: what is free or on its way.
-  bool Cover(const Needy& needy, std::int64_t now_us, const IsIdle& idle, bool only_idle, Pool* coming,
-             Plan* plan) const;
+  bool Cover(const Needy& needy, std::int64_t now_us, bool only_idle, Pool* coming, Plan* plan) const;
   [[nodiscard]] bool MayTake(const Needy& needy, const Lease& lease, bool idle, std::int64_t now_us,
                              const Plan& plan) const;
 
