@@ -17,6 +17,11 @@ std::string WhereAmI(int milliseconds) {
   return CurrentContext().node;
 }
 
+int Linger(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  return milliseconds;
+}
+
 // Runs until there is a file of that name.
 std::string Until(const std::string& path) {
   while (!std::filesystem::exists(path)) std::this_thread::sleep_for(1ms);
@@ -294,6 +299,35 @@ TEST_F(ClusterPlacementTest, SpreadTasksRunOnAllNodes) {
   EXPECT_EQ(together.size(), 3U);
   // Without the wish the first ones stay at home.
   EXPECT_EQ(Task(WhereAmI).Remote(0).Get(20s), "n1");
+}
+
+// By the length of the queues alone it would go where twenty wait, and not where hundreds do.
+TEST_F(ClusterPlacementTest, ATaskGoesWhereTheWaitIsShortestByTheRunTimesThatOwnersSaw) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1"});
+  for (const char* name : {"slow", "quick"}) {
+    Start({"--join", Head(), "--cpus", "1", "--name", name, "--resource", "slot=1"});
+  }
+  Init();
+  const auto slow = [] { return Task(Linger).SetResource("slot", 1).OnNode("slow").Remote(1'000); };
+  const auto quick = [] { return Task(WhereAmI).SetResource("slot", 1).OnNode("quick").Remote(5); };
+  slow().Get(20s);
+  for (int i = 0; i < 20; ++i) quick().Get(20s);
+  std::vector<Ref<int>> few;
+  std::vector<Ref<std::string>> many;
+  for (int i = 0; i < 20; ++i) few.push_back(slow());
+  for (int i = 0; i < 800; ++i) many.push_back(quick());
+  // The head learns of the queues with the nodes' next beats. What went to the slow one before is called off.
+  std::string where;
+  while (where != "quick" && Wait(many, many.size(), 0s).rest.size() > 400) {
+    const Ref<std::string> probe = Task(WhereAmI).SetResource("slot", 1).Remote(0);
+    try {
+      where = probe.Get(400ms);
+    } catch (const TimeoutError&) {
+      Cancel(probe);
+    }
+  }
+  EXPECT_EQ(where, "quick");
+  for (const Ref<int>& ref : few) Cancel(ref, true);
 }
 
 TEST_F(ClusterPlacementTest, ResourcesAreThoseOfAllNodes) {

@@ -201,6 +201,14 @@ void FarLeases::WhenDescribed(const Id& job, NodeNumber for_node, const Programs
                                             });
 }
 
+std::uint64_t FarLeases::RequestsOf(ProcessId owner, std::uint64_t queue) const {
+  std::uint64_t requests = 0;
+  for (auto it = far_.lower_bound({owner, 0}); it != far_.end() && it->first.owner == owner; ++it) {
+    if (it->second.message.queue == queue) ++requests;
+  }
+  return requests;
+}
+
 void FarLeases::SendFarLease(const Key& key, const rules::Placement& placement, const Result<wire::JobFacts>& facts) {
   if (!facts.ok()) return Refuse(key, ToFailure(facts.status()));
   Far& far = far_[key];
@@ -213,6 +221,7 @@ void FarLeases::SendFarLease(const Key& key, const rules::Placement& placement, 
   message.priority = far.message.priority;
   message.function = ClassOf(far.message.function, far.message.need);
   message.mean_run_us = far.message.mean_run_us;
+  message.waiting = std::max<std::uint64_t>(far.message.waiting / RequestsOf(key.owner, far.message.queue), 1);
   message.ticket = placement.ticket;
   message.final = placement.final;
   message.expected_wait_us = placement.expected_wait_us;
@@ -554,7 +563,11 @@ void FarLeases::Accept(NodeNumber from, const wire::FarLease& message) {
   const Key key{stand_in, message.request};
   serving_[{from, message.request}] = key;
   if (message.strategy.group.empty()) {
-    Count(stand_in, message.queue, message.request, message.function, message.need, 1, message.mean_run_us);
+    Recount();
+    const auto it = waiting_.find({stand_in, message.queue});
+    const std::size_t requests = 1 + (it == waiting_.end() ? 0 : it->second.requests.size());
+    Count(stand_in, message.queue, message.request, message.function, message.need,
+          static_cast<std::int64_t>(message.waiting * requests), message.mean_run_us);
   }
   const Status status =
       leases_.RequestFar(rules::LeaseWant{key, message.need, message.priority, false, message.queue, false},

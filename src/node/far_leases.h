@@ -152,6 +152,8 @@ class FarLeases {
   void ArmLook();
   void Placed(const Key& key, const Result<rules::Placement>& placed);
   [[nodiscard]] bool FitsHere(const wire::LeaseRequest& message) const;
+  // That are placed elsewhere or on their way.
+  [[nodiscard]] std::uint64_t RequestsOf(ProcessId owner, std::uint64_t queue) const;
   void Stay(const Key& key);
   void PlaceLater(const Key& key, std::int64_t after_us);
   void AskNode(const Key& key, const rules::Placement& placement);

@@ -384,6 +384,7 @@ struct FarLease {
   std::int32_t priority = 0;
   std::uint64_t function = 0;  // rules::ClassId
   double mean_run_us = 0;      // as in LeaseRequest
+  std::uint64_t waiting = 1;   // tasks of its queue: its part of them, if other requests of the queue are on their way
   std::uint64_t ticket = 0;    // of the global scheduler
   bool final = false;          // not to be refused for load
   double expected_wait_us = 0;
