@@ -91,10 +91,16 @@ std::string RunManta(const std::vector<std::string>& words, const std::vector<st
   Fail("`" + line + "` failed: " + said);
 }
 
-std::string RunProgram(const std::vector<std::string>& words) {
+std::string RunProgram(const std::vector<std::string>& words, std::string* how) {
   int status = 0;
   const std::string said = Run(words, &status);
-  return status == 0 ? said : std::string();
+  if (status == 0) return said;
+  if (how != nullptr) {
+    *how = WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                               : "exit code " + std::to_string(WEXITSTATUS(status));
+    *how += said.empty() ? ", silently" : ", and said: " + said;
+  }
+  return {};
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -75,8 +75,8 @@ class Nodes {
 
 // What `manta` says, given these words. Fails if it does.
 [[nodiscard]] std::string RunManta(const std::vector<std::string>& words, const std::vector<std::string>& before = {});
-// What any program says; empty if it fails.
-[[nodiscard]] std::string RunProgram(const std::vector<std::string>& words);
+// What any program says; empty if it fails, and then `how` says by which exit code or signal.
+[[nodiscard]] std::string RunProgram(const std::vector<std::string>& words, std::string* how = nullptr);
 
 // A folder for one cluster's secrets, which is removed.
 class TemporaryFolder {

@@ -81,8 +81,12 @@ Real Run(int count, double seconds, int schedulers = 0) {
   std::vector<std::future<std::string>> drivers;
   for (int i = 1; i <= count; ++i) {
     drivers.push_back(std::async(std::launch::async, [&, i] {
-      return bench::RunProgram({"/proc/self/exe", "--drive", nodes.address(static_cast<std::size_t>(i)),
-                                std::to_string(start), std::to_string(seconds), schedulers > 0 ? "spread" : "plain"});
+      std::string how;
+      const std::string said =
+          bench::RunProgram({"/proc/self/exe", "--drive", nodes.address(static_cast<std::size_t>(i)),
+                             std::to_string(start), std::to_string(seconds), schedulers > 0 ? "spread" : "plain"},
+                            &how);
+      return said.empty() ? how : said;
     }));
   }
   // Of the cluster's processes while all drivers are at it: workers end with them, and their time is gone then.
@@ -97,7 +101,7 @@ Real Run(int count, double seconds, int schedulers = 0) {
     const std::string said = driver.get();
     char* rest = nullptr;
     const double done = std::strtod(said.c_str(), &rest);
-    if (done <= 0) bench::Fail("a driver failed: " + said);
+    if (rest == said.c_str()) bench::Fail("a driver ended with " + said);
     tasks += done;
     own += std::strtod(rest, nullptr);
   }
