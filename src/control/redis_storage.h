@@ -108,6 +108,8 @@ class RedisStorage : public Storage {
   std::unique_ptr<RedisConnection> connection_;
   bool ready_ = false;  // greeted
   bool answers_soon_ = true;
+  bool asks_soon_ = false;
+  std::int64_t idle_since_ = 0;
   Status trouble_;  // why not
   Status stopped_;  // for good
   std::int64_t pause_us_ = 0;
