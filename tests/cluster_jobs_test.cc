@@ -265,6 +265,33 @@ TEST_F(ClusterJobs, AnActorOfADrainedNodeGoesOnElsewhereWithItsState) {
   EXPECT_EQ(sum.Task(&Sum::Node).Remote().Get(20s), "n1");
 }
 
+// What leaves one must not be sent to the other.
+TEST_F(ClusterJobs, TwoNodesAreDrainedAtOnce) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1"});
+  for (const char* name : {"n2", "n3"}) Start({"--join", Head(), "--cpus", "2", "--name", name});
+  Init();
+  auto second = Actor<Sum>().OnNode("n2", true).SetCpus(0).Remote();
+  auto third = Actor<Sum>().OnNode("n3", true).SetCpus(0).Remote();
+  std::vector<Ref<int>> sums;
+  for (int i = 1; i <= 50; ++i) {
+    for (auto* actor : {&second, &third}) sums.push_back(actor->Task(&Sum::Add).Remote(1));
+  }
+  std::vector<Ref<std::string>> tasks;
+  for (int i = 0; i < 60; ++i) tasks.push_back(Task(Where).Spread().Remote());
+  ASSERT_EQ(third.Task(&Sum::Node).Remote().Get(20s), "n3");
+  Child one("manta", {"--secrets", secrets_, "drain", "n2"});
+  Child two("manta", {"--secrets", secrets_, "drain", "n3"});
+  for (int i = 51; i <= 100; ++i) {
+    for (auto* actor : {&second, &third}) sums.push_back(actor->Task(&Sum::Add).Remote(1));
+  }
+  EXPECT_EQ(one.Finish(40s), 0) << one.Err();
+  EXPECT_EQ(two.Finish(40s), 0) << two.Err();
+  for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i].Get(20s), static_cast<int>(i / 2 + 1));
+  for (const Ref<std::string>& task : tasks) EXPECT_FALSE(task.Get(20s).empty());
+  EXPECT_EQ(second.Task(&Sum::Node).Remote().Get(20s), "n1");
+  EXPECT_EQ(third.Task(&Sum::Node).Remote().Get(20s), "n1");
+}
+
 TEST_F(ClusterJobs, ADrainThatWaitsForAnActorSaysSo) {
   StartTwo();
   Init();
