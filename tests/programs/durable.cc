@@ -73,7 +73,7 @@ void Squares(int from, int to) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::string name = argc > 2 ? argv[2] : "";
   Say("main runs");
@@ -155,4 +155,7 @@ int main(int argc, char** argv) {
   manta::Shutdown();
   Say("ended");
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }
