@@ -7,12 +7,15 @@ from __future__ import annotations
 
 __all__ = [
     "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
+    "ActorCrashedError",
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
     "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
     "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "ObjectFreedError", "LocalRayletDiedError",
     "NodeDiedError", "CrossLanguageError", "OutOfDiskError", "UserCodeException", "TaskUnschedulableError",
-    "ActorUnschedulableError", "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
+    "ReferenceCountingAssertionError", "ObjectReconstructionFailedMaxAttemptsExceededError",
+    "ObjectReconstructionFailedLineageEvictedError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
+    "ActorPlacementGroupRemoved",
 ]
 
 
@@ -47,6 +50,12 @@ class ActorDiedError(ActorError):
 
 class ActorUnavailableError(ActorError):
     """The actor cannot be reached now."""
+
+
+class ActorCrashedError(ActorDiedError, ActorUnavailableError, WorkerCrashedError):
+    """The actor's process died in this call, which may not be begun again. The actor itself comes back: Ray would raise
+    ActorDiedError if it did not, ActorUnavailableError if it did, and whoever catches either catches this.
+    """
 
 
 class ObjectLostError(MantaError):
@@ -101,35 +110,17 @@ class RuntimeEnvSetupError(MantaError):
     """A runtime_env could not be made."""
 
 
-class OwnerDiedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectReconstructionFailedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectFetchTimedOutError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectFreedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class NodeDiedError(MantaError):
-    """As WorkerCrashedError, which says so."""
-
-
-class CrossLanguageError(MantaError):
-    """As TaskError, whose text says what C++ threw."""
-
-
 # Ray's names for the same.
 RayError = MantaError
 RayTaskError = TaskError
 RayActorError = ActorError
 RaySystemError = LocalRayletDiedError = UnavailableError
+NodeDiedError = WorkerCrashedError
+CrossLanguageError = TaskError
+# Why it is lost, and why it could not be made again, its text says.
+OwnerDiedError = ObjectFetchTimedOutError = ObjectFreedError = ReferenceCountingAssertionError = ObjectLostError
+ObjectReconstructionFailedError = ObjectReconstructionFailedMaxAttemptsExceededError = ObjectLostError
+ObjectReconstructionFailedLineageEvictedError = ObjectLostError
 ObjectStoreFullError = OutOfMemoryError
 OutOfDiskError = IoError
 UserCodeException = TaskError
@@ -140,4 +131,5 @@ TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = NotFoundError
 BY_CODE = (
     MantaError, TaskError, WorkerCrashedError, ActorDiedError, ObjectLostError, GetTimeoutError, TaskCancelledError,
     OutOfMemoryError, InfeasibleError, InvalidError, NotFoundError, UnavailableError, CorruptError, IoError,
+    ActorCrashedError,  # has no code: it is a kind of WorkerCrashedError
 )
