@@ -685,3 +685,17 @@ def test_an_actor_gives_away_a_handle_of_itself():
         other.set  # noqa: B018
     with pytest.raises(RuntimeError, match="methods of an actor"):
         manta.get_runtime_context().current_actor  # noqa: B018
+
+
+@pytest.mark.parametrize("no_restart", [True, False])
+def test_a_killed_actor_comes_back_only_if_it_may(no_restart):
+    counter = Counter.remote(3)
+    assert manta.get(counter.add.remote()) == 4
+    pid = manta.get(counter.pid.remote())
+    manta.kill(counter, no_restart=no_restart)
+    if no_restart:
+        with pytest.raises(exceptions.ActorDiedError):
+            manta.get(counter.add.remote(), timeout=100)
+    else:
+        assert manta.get(counter.add.remote(), timeout=100) == 5
+        assert manta.get(counter.pid.remote(), timeout=100) != pid
