@@ -12,7 +12,7 @@ from . import _core, _fork_server, _options, _surroundings
 from ._actor import ActorClass, ActorHandle, found
 from ._actor import own as own_actor
 from ._function import RemoteFunction
-from .exceptions import InvalidError, NotFoundError, UnavailableError
+from .exceptions import InitializedError, InvalidError, NotFoundError, UnavailableError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -108,7 +108,8 @@ def init(
         if _core.is_initialized():
             if ignore_reinit_error:
                 return _context()
-            raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
+            raise InitializedError(
+                "manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
         words = (_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0),
                  _amounts("resources", resources), int(object_store_memory or 0), _temp_dir or "", address or "",

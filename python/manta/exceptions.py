@@ -82,11 +82,15 @@ class InvalidError(MantaError, ValueError):
     """A wrong argument, configuration or state."""
 
 
+class InitializedError(InvalidError, RuntimeError):
+    """``init`` was called twice."""
+
+
 class NotFoundError(MantaError, ValueError):
     """No actor of that name."""
 
 
-class UnavailableError(MantaError):
+class UnavailableError(MantaError, ConnectionError):
     """The cluster cannot be reached, or is shutting down."""
 
 

@@ -29,7 +29,13 @@ constexpr Word kWords[] = {
     {"Config::job", "init(job=)"},
     {"manta::Init()", "manta.init()"},
     {"with Init()", "with manta.init()"},
+    {"SetMaxCallRetries (max_task_retries)", "max_task_retries"},
     {"max_call_retries", "max_task_retries"},
+    {"const, ReadOnly(); in Python @manta", "@manta"},
+    {"CheckpointEvery, checkpoint_every=", "checkpoint_every="},
+    {"SetReplay(false), replay=False", "replay=False"},
+    {"SetRetries(0), max_retries=0", "max_retries=0"},
+    {"SetRetries(0)", "max_retries=0"},
 };
 // What a message begins with: the function that failed.
 constexpr Word kFunctions[] = {{"Init: ", "init: "}, {"Put: ", "put: "}, {"Commit: ", "commit: "}};

@@ -237,11 +237,11 @@ def test_an_actor_of_a_killed_node_comes_back_on_another_with_its_state(nodes, t
 
 
 def test_a_durable_value_survives_its_node(nodes):
-    @manta.remote(max_retries=0, **on("lead"))
+    @manta.remote(max_retries=0, **on("bronze"))
     def store(value, durable):
         return [manta.put(value, durable=durable)]
 
-    doomed = nodes.join("lead")
+    doomed = nodes.join("bronze")
     large, small, lost = (
         manta.get(store.remote(*what), timeout=60)[0] for what in (("d" * SIZE, True), (17, True), ("l" * SIZE, False)))
     assert len(manta.wait([large, small, lost], num_returns=3, timeout=60, fetch_local=False)[0]) == 3
@@ -346,7 +346,7 @@ def test_spread_uses_several_nodes(nodes, tmp_path):
 
 
 def test_a_node_is_named(nodes):
-    name = nodes.join("iron")
+    name = nodes.join()
     there = where.options(scheduling_strategy=NodeAffinitySchedulingStrategy(name, soft=False))
     assert manta.get([there.remote() for _ in range(3)], timeout=100) == [name] * 3
 

@@ -223,8 +223,10 @@ manta.init(num_cpus=1)
 assert manta.get(f.remote()) == 5
 try:
     manta.init()
-except ValueError as e:
-    assert "shutdown" in str(e)
+except RuntimeError as e:
+    assert "shutdown" in str(e) and isinstance(e, ValueError)
+else:
+    raise SystemExit("no error")
 manta.init(ignore_reinit_error=True)
 """)
 

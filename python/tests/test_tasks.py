@@ -303,7 +303,7 @@ def test_get_of_many_shows_progress_in_a_terminal(tmp_path, monkeypatch, wanted)
 import time, manta
 manta.init(num_cpus=1)
 @manta.remote
-def nap(): time.sleep(0.7)
+def nap(): time.sleep(0.4)
 manta.get([nap.remote() for _ in range(4)])
 print("over")
 """)
