@@ -3,12 +3,9 @@ import os
 import time
 
 import pytest
-import signs
 
 import manta
 from manta import exceptions
-from manta.util import placement_group, remove_placement_group
-from manta.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 SIZE = 10_000_000  # bytes: much more than what an owner keeps itself
 
@@ -250,114 +247,3 @@ def test_a_durable_value_survives_its_node(nodes):
         manta.get(lost, timeout=60)
     assert manta.get([large, small], timeout=60) == ["d" * SIZE, 17]
     assert manta.get(manta.remote(len).remote(large), timeout=60) == SIZE
-
-
-def test_memory_is_a_resource_of_a_node_that_was_started(nodes):
-    assert manta.cluster_resources()["memory"] > 1 << 30
-    assert manta.get(where.options(memory=1 << 20).remote(), timeout=60)
-    with pytest.raises(exceptions.InfeasibleError, match="memory"):
-        manta.get(where.options(memory=1 << 45).remote(), timeout=60)
-
-
-INIT = """
-import manta
-manta.init({words})
-print("joined" if "started" in manta.cluster_resources() else "private")
-"""
-
-
-@pytest.mark.parametrize("words", ["", "namespace='mine'", "address='auto'", "quota={'CPU': 1}"])
-def test_init_joins_the_cluster_of_this_machine(nodes, run_script, words):
-    assert run_script(INIT.format(words=words)).stdout == "joined\n"
-
-
-def test_the_first_use_joins_it_too(nodes, run_script):
-    run_script("""
-import manta
-assert manta.get(manta.put(3)) == 3
-assert "started" in manta.cluster_resources()
-""")
-
-
-@pytest.mark.parametrize("words", ["address='local'", "num_cpus=7", "resources={'gold': 1}", "_temp_dir='/tmp'",
-                                   "object_store_memory=100 << 20", "lineage_memory=1 << 20"])
-def test_who_says_how_large_it_is_to_be_has_a_cluster_of_its_own(nodes, run_script, words):
-    assert run_script(INIT.format(words=words)).stdout == "private\n"
-
-
-def test_the_environment_names_a_cluster(nodes, run_script, monkeypatch, tmp_path):
-    address = next(word for line in nodes.lines() if line[0] == "node" for word in line if word.startswith("@"))
-    monkeypatch.setenv("MANTA_SECRETS", str(tmp_path))  # it is not found, but named
-    assert run_script(INIT.format(words="")).stdout == "private\n"
-    monkeypatch.setenv("MANTA_ADDRESS", address)
-    assert run_script(INIT.format(words="")).stdout == "joined\n"
-    assert run_script(INIT.format(words="'local', num_cpus=1")).stdout == "private\n"
-    refused = run_script(INIT.format(words="num_cpus=1"), check=False)
-    assert refused.returncode != 0 and "MANTA_ADDRESS" in refused.stderr and "local" in refused.stderr
-
-
-def test_a_job_that_crashed_is_resumed(nodes, run_script, tmp_path):
-    log = tmp_path / "log"
-
-    def run(resume, crash):
-        return run_script(f"""
-import os
-import manta
-
-manta.init(job="weekly", resume={resume})
-assert "started" in manta.cluster_resources()
-
-@manta.remote
-def square(x):
-    with open({str(log)!r}, "a") as file:
-        file.write("ran\\n")
-    return x * x
-
-@manta.remote
-def total(numbers):
-    with open({str(log)!r}, "a") as file:
-        file.write("ran\\n")
-    return sum(numbers)
-
-kept = manta.put(b"k" * 1_000_000, durable=True)
-first = manta.get([square.remote(i) for i in range(5)])
-assert manta.get(total.remote([*first, len(manta.get(kept))])) == 1_000_030
-manta.commit()
-if {crash}:
-    os.kill(os.getpid(), 9)
-print(manta.get(total.remote(manta.get([square.remote(i) for i in range(5, 8)]))))
-""", check=not crash)
-
-    assert run(resume=False, crash=True).returncode == -9
-    assert runs(log) == 6
-    assert run(resume=True, crash=False).stdout == "110\n" and runs(log) == 6 + 4
-
-
-@manta.remote
-def meet(folder, count):
-    assert signs.meet(folder, count)
-    return manta.get_runtime_context().get_node_id()
-
-
-def test_spread_uses_several_nodes(nodes, tmp_path):
-    nodes.join()
-    spread = meet.options(scheduling_strategy="SPREAD")
-    assert len(set(manta.get([spread.remote(str(tmp_path), 2) for _ in range(2)], timeout=100))) == 2
-
-
-def test_a_node_is_named(nodes):
-    name = nodes.join()
-    there = where.options(scheduling_strategy=NodeAffinitySchedulingStrategy(name, soft=False))
-    assert manta.get([there.remote() for _ in range(3)], timeout=100) == [name] * 3
-
-
-@pytest.mark.parametrize(("strategy", "count"), [("STRICT_SPREAD", 2), ("SPREAD", 2), ("STRICT_PACK", 1), ("PACK", 1)])
-def test_where_the_bundles_of_a_group_are(nodes, strategy, count):
-    while len(manta.nodes()) < 2:
-        nodes.join()
-    group = placement_group([{"CPU": 1}] * 2, strategy=strategy)
-    assert group.wait(100)
-    bundles = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index) for index in range(2)]
-    names = manta.get([where.options(scheduling_strategy=bundle).remote() for bundle in bundles], timeout=100)
-    remove_placement_group(group)
-    assert len(set(names)) == count
