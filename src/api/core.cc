@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/per_thread.h"
-#include "owner/named.h"
 #include "manta/internal/embed.h"
+#include "owner/named.h"
 #include "owner/owner.h"
 #include "rules/actor_replay.h"
 
