@@ -592,7 +592,9 @@ void AddHeadOptions(CLI::App& app, Options& options) {
 }
 
 void AddNodeOptions(CLI::App& app, Options& options) {
-  app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
+  app.add_option("--resource", options.resources,
+                 "NAME=AMOUNT of something else to share out (memory, in MiB, is 70% of the machine's if not said); "
+                 "repeat for more");
   app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node")
       ->check(CLI::PositiveNumber);
   app.add_option("--spill", options.spill,

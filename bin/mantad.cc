@@ -78,11 +78,19 @@ std::string AddAmounts(const std::string& option, const std::vector<std::string>
   return {};
 }
 
+// "memory", in MiB, is only counted, as any resource: what it does not speak of is left to the store and the system.
+double MemoryToShareOut() {
+  constexpr double kMebibyte = 1 << 20;
+  return std::floor(0.7 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) /
+                    kMebibyte);
+}
+
 // Empty, or what is wrong.
 std::string SetResources(Options& options) {
   manta::Resources& total = options.config.total;
   total.Set("CPU", Units(options.cpus));
   total.Set("GPU", Units(options.gpus));
+  total.Set("memory", Units(MemoryToShareOut()));
   if (const std::string wrong = AddAmounts("--resource", options.resources, &total); !wrong.empty()) return wrong;
   return AddAmounts("--job-quota", options.job_quota, &options.config.job_quota);
 }
@@ -181,7 +189,9 @@ int main(int argc, char** argv) {
   app.add_option("--machine", cluster.machine, "nodes that say the same share files by path (default: found out)");
   app.add_option("--cpus", options.cpus, "CPUs to share out (default: all)")->check(CLI::Range(0.0, 1e6));
   app.add_option("--gpus", options.gpus, "GPUs to share out")->check(CLI::Range(0.0, 1e6));
-  app.add_option("--resource", options.resources, "NAME=AMOUNT of something else to share out; repeat for more");
+  app.add_option("--resource", options.resources,
+                 "NAME=AMOUNT of something else to share out (memory, in MiB, is 70% of the machine's if not said); "
+                 "repeat for more");
   app.add_option("--job-quota", options.job_quota,
                  "NAME=AMOUNT that a job may have at a time (a cluster's head says it for all nodes); repeat for more");
   app.add_option("--store-bytes", options.config.store_bytes,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle as _pickle
 
-from . import _core, exceptions
+from . import _core, actor, exceptions, remote_function, runtime_context
 from . import _errors as _errors_module
 from . import _serialize as _serialize_module
 from ._actor import ActorClass, ActorHandle, exit_actor, method
@@ -60,7 +60,7 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 __all__ = [
     "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
-    "available_resources", "cancel", "cluster_resources", "commit", "exceptions", "exit_actor", "get", "get_actor",
-    "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put", "remote",
-    "shutdown", "timeline", "wait",
+    "actor", "available_resources", "cancel", "cluster_resources", "commit", "exceptions", "exit_actor", "get",
+    "get_actor", "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put",
+    "remote", "remote_function", "runtime_context", "shutdown", "timeline", "wait",
 ]

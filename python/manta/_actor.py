@@ -208,6 +208,10 @@ class ActorClass(Generic[T]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"actor class {self._name!r} cannot be instantiated like this: write {self._name}.remote(...)")
 
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        raise TypeError(f"a class cannot inherit from the actor class {self._name!r}: let it inherit from the plain "
+                        "class, and make it remote")
+
     def __repr__(self) -> str:
         return f"ActorClass({self._name})"
 

@@ -1,15 +1,20 @@
-"""ObjectRefs in asyncio: ``await ref``. One thread waits for all awaited refs of the process and wakes their loops."""
+"""ObjectRefs in asyncio: ``await ref``, and as futures: ``ref.future()``. One thread waits for all such refs of the
+process, and wakes their loops or fills their futures.
+"""
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 _lock = threading.Lock()
 _wake = threading.Condition(_lock)
-_new: list[tuple[_core.ObjectRef[Any], Any, Any]] = []
+_new: list[tuple[_core.ObjectRef[Any], Callable[[], object]]] = []
 _thread: threading.Thread | None = None
 
 
@@ -20,15 +25,35 @@ def await_ref(ref: _core.ObjectRef[Any]) -> Generator[Any, None, Any]:
 
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        _watch(ref, loop, future)
+        _watch(ref, lambda: loop.call_soon_threadsafe(_done, future))
         yield from future.__await__()
     return _core.get(ref)
 
 
-def _watch(ref: _core.ObjectRef[Any], loop: Any, future: Any) -> None:
+def future_of(ref: _core.ObjectRef[Any]) -> Future[Any]:
+    """What ``ObjectRef.future`` returns."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+
+    def fill() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            value = _core.get(ref)
+        except BaseException as problem:
+            future.set_exception(problem)
+        else:
+            future.set_result(value)
+
+    _watch(ref, fill)
+    return future
+
+
+def _watch(ref: _core.ObjectRef[Any], tell: Callable[[], object]) -> None:
     global _thread
     with _wake:
-        _new.append((ref, loop, future))
+        _new.append((ref, tell))
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_run, name="manta-await", daemon=True)
             _thread.start()
@@ -41,13 +66,13 @@ def _done(future: Any) -> None:
 
 
 def _run() -> None:
-    waiting: dict[Any, list[tuple[Any, Any]]] = {}
+    waiting: dict[Any, list[Callable[[], object]]] = {}
     while True:
         with _wake:
             while not _new and not waiting:
                 _wake.wait()
-            for ref, loop, future in _new:
-                waiting.setdefault(ref, []).append((loop, future))
+            for ref, tell in _new:
+                waiting.setdefault(ref, []).append(tell)
             _new.clear()
         refs = list(waiting)
         try:
@@ -60,9 +85,10 @@ def _run() -> None:
         except Exception:  # the cluster is gone: get will say so
             ready = refs
         for ref in ready:
-            for loop, future in waiting.pop(ref):
+            for tell in waiting.pop(ref):
                 try:
-                    loop.call_soon_threadsafe(_done, future)
+                    tell()
                 except RuntimeError:  # the loop was closed
                     pass
+        ref = tell = None  # type: ignore[assignment]
         del refs, ready

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from typing import Any
 
 from . import _core, _serialize
 from .exceptions import TaskCancelledError, TaskError
@@ -29,8 +30,7 @@ def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
         cause = error
     payload = b""
     try:
-        payload = _serialize.dumps_plain(cause)
-        pickle.loads(payload)  # some classes come apart only here
+        payload = _travels(cause)
     except BaseException as problem:
         text += f"\n(the exception itself stays there: it cannot be pickled: {problem})"
         payload = b""
@@ -38,6 +38,35 @@ def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
         text += f"\n(the exception itself stays there: it has {len(payload)} bytes, {_MOST_PAYLOAD} may travel)"
         payload = b""
     return text[-_MOST_PAYLOAD:], payload
+
+
+def _travels(cause: BaseException | None) -> bytes:
+    """The pickled exception. Those whose constructor wants other arguments than the exception keeps come apart only
+    when they are unpickled: they are put together again without it.
+    """
+    try:
+        payload = _serialize.dumps_plain(cause)
+        pickle.loads(payload)
+    except Exception:
+        payload = _serialize.dumps_plain(_Parts(cause))
+        pickle.loads(payload)
+    return payload
+
+
+class _Parts:
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        assert self.error is not None
+        return _revive, (type(self.error), self.error.args, self.error.__dict__)
+
+
+def _revive(cls: type[BaseException], args: tuple[object, ...], state: dict[str, object]) -> BaseException:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def _dual_class(cause_class: type) -> type:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
@@ -11,7 +12,7 @@ from . import _core, _fork_server, _options, _surroundings
 from ._actor import ActorClass, ActorHandle, found
 from ._actor import own as own_actor
 from ._function import RemoteFunction
-from .exceptions import InvalidError, NotFoundError
+from .exceptions import InitializedError, InvalidError, NotFoundError, UnavailableError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,6 +27,10 @@ class ClientContext(dict):  # type: ignore[type-arg]
     @property
     def address_info(self) -> dict[str, Any]:
         return dict(self)
+
+    @property
+    def dashboard_url(self) -> str:
+        return ""  # there is none
 
     def __enter__(self) -> ClientContext:
         return self
@@ -56,10 +61,16 @@ def init(
     job: str | None = None,
     resume: bool = False,
     keep_lineage: bool = False,
+    lineage_memory: int | None = None,
     _temp_dir: str | None = None,
     **others: Any,
 ) -> ClientContext:
-    """Starts a private cluster on this machine, or joins the one at `address` ("auto": the live local one).
+    """Joins the cluster that $MANTA_ADDRESS names, else the one that ``manta start`` started on this machine, else
+    starts a private one. Who says how large its cluster is to be (num_cpus, num_gpus, resources, labels,
+    object_store_memory, lineage_memory, _temp_dir) means a private one, too.
+
+    `address`: "auto" is the one that runs here, and it is an error if there is none; "local" a private one, whatever
+    runs here; else a node's, as "@manta-1000-4711", or of the head of a cluster with a node here, as "10.0.0.7:6400".
 
     `quota` is what this program may have at a time, on all nodes together, as {"CPU": 4}. With a `job`, what the
     program does is kept on disk until it ends well (doc/lineage.md), or for ever with `keep_lineage`; after a crash,
@@ -68,17 +79,21 @@ def init(
     """
     _check_others(others)
     own = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels,
-           "object_store_memory": object_store_memory, "_temp_dir": _temp_dir}
+           "object_store_memory": object_store_memory, "lineage_memory": lineage_memory, "_temp_dir": _temp_dir}
+    joined = address or os.environ.get("MANTA_ADDRESS")
     for name, value in own.items():
-        if value is not None and address not in (None, "local"):
-            raise ValueError(f"init({name}=...) is for a cluster that is started here; the one at {address!r} is "
-                             "what it is")
+        if value is not None and joined not in (None, "", "local", "private"):
+            said = "" if address else ", which MANTA_ADDRESS names,"
+            raise ValueError(f"init({name}=...) is for a cluster that is started here; the one at {joined!r}{said} is "
+                             "what it is: leave it out, or say address=\"local\" for a cluster of your own")
     if num_cpus is not None and num_cpus <= 0:
         raise ValueError(f"num_cpus={num_cpus}: a node without CPUs runs nothing; give a number above 0")
     if num_gpus is not None and num_gpus < 0:
         raise ValueError(f"num_gpus={num_gpus}: it must be 0 or more")
     if object_store_memory is not None and object_store_memory <= 0:
         raise ValueError(f"object_store_memory={object_store_memory}: it must be a number of bytes above 0")
+    if lineage_memory is not None and lineage_memory <= 0:
+        raise ValueError(f"lineage_memory={lineage_memory}: it must be a number of bytes above 0")
     if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
     if job is not None and not job:
@@ -93,18 +108,32 @@ def init(
         if _core.is_initialized():
             if ignore_reinit_error:
                 return _context()
-            raise InvalidError("manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
+            raise InitializedError(
+                "manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
-        amounts = _amounts("resources", resources)
-        if address in (None, "private") and not os.environ.get("MANTA_ADDRESS"):
-            amounts.setdefault("memory", _memory_mebibytes())
-        _core.init(_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0), amounts,
-                   int(object_store_memory or 0), _temp_dir or "", address or "", namespace or "default", log_to_driver,
-                   labels or {}, _amounts("quota", quota), job or "", resume, keep_lineage)
+        words = (_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0),
+                 _amounts("resources", resources), int(object_store_memory or 0), _temp_dir or "", address or "",
+                 namespace or "default", log_to_driver, labels or {}, _amounts("quota", quota), job or "", resume,
+                 keep_lineage, int(lineage_memory or 0))
+        _start(words, _RESUME_WAIT if resume else 0.0)
         _core.next_session()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
     return _context()
+
+
+_RESUME_WAIT = 20.0  # seconds, for a daemon that has not seen yet that the program crashed
+
+
+def _start(words: tuple[Any, ...], patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return _core.init(*words)
+        except UnavailableError as problem:
+            if "runs already" not in str(problem) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 # Of Ray's init: what may be said because it is so, and why it cannot be otherwise.
@@ -173,10 +202,6 @@ def _warm_up() -> None:
     """
     ref = _make_remote(_nothing, {"num_cpus": 0}).remote()
     _core.wait([ref], 1, 5, False)
-
-
-def _memory_mebibytes() -> float:
-    return float(int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.7) // _options.MEBIBYTE)
 
 
 def _context() -> ClientContext:
@@ -250,13 +275,17 @@ def _make_remote(thing: Any, options: dict[str, Any]) -> Any:
     return RemoteFunction(thing, _options.check(options, _options.TASK, f"remote function {name}"))
 
 
-def put(value: R) -> _core.ObjectRef[R]:
-    """Stores a value where every task can read it."""
+def put(value: R, *, durable: bool = False) -> _core.ObjectRef[R]:
+    """Stores a value where every task can read it. With `durable` it returns when the value is on disk, and the value
+    survives the process and the node that have put it: it is in the cluster's control store or, on a private node, in
+    the folder of the job, which must have a name (``init(job=...)``). It must have no ObjectRefs in it: see
+    doc/lineage.md.
+    """
     if type(value) is _core.ObjectRef:
         raise TypeError("put of an ObjectRef is not allowed: it names a stored value already")
     if not _core.is_initialized():
         auto_init()
-    return _core.put(value)
+    return _core.put_durable(value) if durable else _core.put(value)
 
 
 def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 __all__ = [
     "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
+    "ActorCrashedError",
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
     "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
     "ObjectReconstructionFailedError", "ObjectFetchTimedOutError", "ObjectFreedError", "LocalRayletDiedError",
     "NodeDiedError", "CrossLanguageError", "OutOfDiskError", "UserCodeException", "TaskUnschedulableError",
-    "ActorUnschedulableError", "TaskPlacementGroupRemoved", "ActorPlacementGroupRemoved",
+    "ReferenceCountingAssertionError", "ObjectReconstructionFailedMaxAttemptsExceededError",
+    "ObjectReconstructionFailedLineageEvictedError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
+    "ActorPlacementGroupRemoved",
 ]
 
 
@@ -49,6 +52,12 @@ class ActorUnavailableError(ActorError):
     """The actor cannot be reached now."""
 
 
+class ActorCrashedError(ActorDiedError, ActorUnavailableError, WorkerCrashedError):
+    """The actor's process died in this call, which may not be begun again. The actor itself comes back: Ray would raise
+    ActorDiedError if it did not, ActorUnavailableError if it did, and whoever catches either catches this.
+    """
+
+
 class ObjectLostError(MantaError):
     """The value existed and cannot be had any more."""
 
@@ -73,11 +82,15 @@ class InvalidError(MantaError, ValueError):
     """A wrong argument, configuration or state."""
 
 
+class InitializedError(InvalidError, RuntimeError):
+    """``init`` was called twice."""
+
+
 class NotFoundError(MantaError, ValueError):
     """No actor of that name."""
 
 
-class UnavailableError(MantaError):
+class UnavailableError(MantaError, ConnectionError):
     """The cluster cannot be reached, or is shutting down."""
 
 
@@ -101,35 +114,17 @@ class RuntimeEnvSetupError(MantaError):
     """A runtime_env could not be made."""
 
 
-class OwnerDiedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectReconstructionFailedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectFetchTimedOutError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class ObjectFreedError(ObjectLostError):
-    """As ObjectLostError, which says so."""
-
-
-class NodeDiedError(MantaError):
-    """As WorkerCrashedError, which says so."""
-
-
-class CrossLanguageError(MantaError):
-    """As TaskError, whose text says what C++ threw."""
-
-
 # Ray's names for the same.
 RayError = MantaError
 RayTaskError = TaskError
 RayActorError = ActorError
 RaySystemError = LocalRayletDiedError = UnavailableError
+NodeDiedError = WorkerCrashedError
+CrossLanguageError = TaskError
+# Why it is lost, and why it could not be made again, its text says.
+OwnerDiedError = ObjectFetchTimedOutError = ObjectFreedError = ReferenceCountingAssertionError = ObjectLostError
+ObjectReconstructionFailedError = ObjectReconstructionFailedMaxAttemptsExceededError = ObjectLostError
+ObjectReconstructionFailedLineageEvictedError = ObjectLostError
 ObjectStoreFullError = OutOfMemoryError
 OutOfDiskError = IoError
 UserCodeException = TaskError
@@ -140,4 +135,5 @@ TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = NotFoundError
 BY_CODE = (
     MantaError, TaskError, WorkerCrashedError, ActorDiedError, ObjectLostError, GetTimeoutError, TaskCancelledError,
     OutOfMemoryError, InfeasibleError, InvalidError, NotFoundError, UnavailableError, CorruptError, IoError,
+    ActorCrashedError,  # has no code: it is a kind of WorkerCrashedError
 )

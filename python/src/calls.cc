@@ -481,18 +481,34 @@ PyObject* Surround(PyObject*, PyObject* number) {
 PyObject* NextSession(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(++session); }
 PyObject* Session(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(session); }
 
+// May throw; nullptr: a Python error is set.
+PyObject* PutValue(PyObject* value) {
+  internal::RefScope scope;
+  Encoded encoded;
+  if (!encoded.Prepare(value)) return nullptr;
+  if (encoded.size() > internal::kInlineArgument) return NewRef(Store(encoded, scope));
+  std::byte* out = nullptr;
+  internal::Entry* entry = internal::PutBegin(encoded.size(), &out);
+  encoded.Write(out);
+  internal::PutEnd(entry, scope);
+  return NewRef(entry);
+}
+
 // put(value, /) -> ObjectRef
 PyObject* Put(PyObject*, PyObject* value) {
+  return Guard([&] { return PutValue(value); });
+}
+
+// put_durable(value, /) -> ObjectRef, when the value is on disk.
+PyObject* PutDurable(PyObject*, PyObject* value) {
   return Guard([&]() -> PyObject* {
-    internal::RefScope scope;
-    Encoded encoded;
-    if (!encoded.Prepare(value)) return nullptr;
-    if (encoded.size() > internal::kInlineArgument) return NewRef(Store(encoded, scope));
-    std::byte* out = nullptr;
-    internal::Entry* entry = internal::PutBegin(encoded.size(), &out);
-    encoded.Write(out);
-    internal::PutEnd(entry, scope);
-    return NewRef(entry);
+    Obj ref(PutValue(value));
+    if (!ref) return nullptr;
+    {
+      const NoGil free;
+      internal::MakeDurable(EntryOf(ref.get()));
+    }
+    return ref.release();
   });
 }
 
@@ -528,6 +544,7 @@ PyMethodDef functions[] = {
     {"session", Session, METH_NOARGS, nullptr},
     {"surround", Surround, METH_O, nullptr},
     {"put", Put, METH_O, nullptr},
+    {"put_durable", PutDurable, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

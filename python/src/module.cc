@@ -59,7 +59,7 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
 }
 
 // init(command: [str], cpus, gpus, resources, store_bytes, spill_folder, address, space, show_output, labels, quota,
-// job, resume, keep_lineage)
+// job, resume, keep_lineage, lineage_memory)
 PyObject* Init(PyObject*, PyObject* args) {
   PyObject* words = nullptr;
   PyObject* resources = nullptr;
@@ -74,9 +74,10 @@ PyObject* Init(PyObject*, PyObject* args) {
   const char* job = nullptr;
   int resume = 0;
   int keep_lineage = 0;
-  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!spp", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
+  unsigned long long lineage_memory = 0;
+  if (!PyArg_ParseTuple(args, "O!ddO!KssspO!O!sppK", &PyList_Type, &words, &config.cpus, &config.gpus, &PyDict_Type,
                         &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels, &PyDict_Type,
-                        &quota, &job, &resume, &keep_lineage))
+                        &quota, &job, &resume, &keep_lineage, &lineage_memory))
     return nullptr;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
@@ -115,6 +116,7 @@ PyObject* Init(PyObject*, PyObject* args) {
   config.job = job;
   config.resume = resume != 0;
   config.keep_lineage = keep_lineage != 0;
+  config.lineage_memory = lineage_memory;
   return Guard([&] {
     const NoGil free;
     internal::SetWorkerCommand(std::move(command));

@@ -53,8 +53,22 @@ PyObject* RefReduce(PyObject* self, PyObject*) {
 
 PyObject* RefAwait(PyObject* self) { return PyObject_CallOneArg(hooks.await_ref, self); }
 
+// Rarely called, so that nothing is kept for it.
+PyObject* RefFuture(PyObject* self, PyObject*) {
+  const Obj module(PyImport_ImportModule("manta._aio"));
+  return module ? PyObject_CallMethod(module.get(), "future_of", "O", self) : nullptr;
+}
+
+PyObject* RefBinary(PyObject* self, PyObject*) {
+  const Obj digits(RefHex(self, nullptr));
+  return digits ? PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyBytes_Type), "fromhex", "O", digits.get())
+                : nullptr;
+}
+
 PyMethodDef ref_methods[] = {
     {"hex", RefHex, METH_NOARGS, "The object's id in hexadecimal digits."},
+    {"binary", RefBinary, METH_NOARGS, "The object's id in bytes."},
+    {"future", RefFuture, METH_NOARGS, "A concurrent.futures.Future of the value."},
     {"is_ready", RefIsReady, METH_NOARGS, "Would get return (or raise) at once?"},
     {"__reduce__", RefReduce, METH_NOARGS, nullptr},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, "ObjectRef[int], for type hints."},

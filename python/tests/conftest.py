@@ -9,6 +9,15 @@ import pytest
 import manta
 
 
+@pytest.fixture(scope="session", autouse=True)
+def alone(tmp_path_factory):
+    """No test joins a cluster that somebody else, or another test, has started on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANTA_SECRETS", str(tmp_path_factory.mktemp("alone")))
+        patch.delenv("MANTA_ADDRESS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """One cluster for the tests of a module."""
@@ -52,7 +61,7 @@ class Nodes:
     def __init__(self, secrets):
         self.secrets = str(secrets)
         self.count = 1
-        self.start("--head", "--listen", "127.0.0.1:0", "--name", "n1")
+        self.start("--head", "--listen", "127.0.0.1:0", "--name", "n1", "--resource", "started=1")
 
     def manta(self, *words, check=True):
         command = [os.path.join(os.path.dirname(manta.__file__), "bin", "manta"), "--secrets", self.secrets, *words]

@@ -153,7 +153,7 @@ def test_kill_ends_it_at_once():
 
 def test_an_actor_that_dies_for_good_fails_its_calls():
     counter = Counter.options(max_restarts=0).remote()
-    with pytest.raises((exceptions.ActorDiedError, exceptions.WorkerCrashedError)):
+    with pytest.raises(exceptions.ActorDiedError):
         manta.get(counter.die.remote(), timeout=20)
     with pytest.raises(exceptions.ActorDiedError):
         manta.get(counter.add.remote(), timeout=20)
@@ -165,7 +165,7 @@ def test_max_restarts_without_replay_brings_it_back_anew():
     os.kill(manta.get(counter.pid.remote()), signal.SIGKILL)
     assert manta.get(counter.add.remote(), timeout=20) == 6
     os.kill(manta.get(counter.pid.remote()), signal.SIGKILL)
-    with pytest.raises((exceptions.ActorDiedError, exceptions.WorkerCrashedError)):
+    with pytest.raises(exceptions.ActorDiedError):
         manta.get(counter.add.remote(), timeout=20)
 
 
@@ -685,3 +685,24 @@ def test_an_actor_gives_away_a_handle_of_itself():
         other.set  # noqa: B018
     with pytest.raises(RuntimeError, match="methods of an actor"):
         manta.get_runtime_context().current_actor  # noqa: B018
+
+
+@pytest.mark.parametrize("no_restart", [True, False])
+def test_a_killed_actor_comes_back_only_if_it_may(no_restart, eventually):
+    counter = Counter.remote(3)
+    assert manta.get(counter.add.remote()) == 4
+    pid_of = counter.pid.options(read_only=True)  # another one when it is repeated
+    pid = manta.get(pid_of.remote())
+    manta.kill(counter, no_restart=no_restart)
+    if no_restart:
+        with pytest.raises(exceptions.ActorDiedError):
+            manta.get(counter.add.remote(), timeout=100)
+    else:
+        assert eventually(lambda: manta.get(pid_of.remote(), timeout=100) != pid)
+        assert manta.get(counter.add.remote(), timeout=100) == 5
+
+
+def test_a_class_cannot_inherit_from_an_actor_class():
+    with pytest.raises(TypeError, match="plain class"):
+        class Derived(Counter):
+            pass

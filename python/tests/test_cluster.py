@@ -231,3 +231,19 @@ def test_an_actor_of_a_killed_node_comes_back_on_another_with_its_state(nodes, t
     assert manta.get(tally.node.remote(), timeout=60) == other
     # The two calls since the checkpoint once more; the last one perhaps also in a process that was about to die.
     assert runs(log) in (6 + 2 + 1, 6 + 2 + 2)
+
+
+def test_a_durable_value_survives_its_node(nodes):
+    @manta.remote(max_retries=0, **on("bronze"))
+    def store(value, durable):
+        return [manta.put(value, durable=durable)]
+
+    doomed = nodes.join("bronze")
+    large, small, lost = (
+        manta.get(store.remote(*what), timeout=60)[0] for what in (("d" * SIZE, True), (17, True), ("l" * SIZE, False)))
+    assert len(manta.wait([large, small, lost], num_returns=3, timeout=60, fetch_local=False)[0]) == 3
+    nodes.kill(doomed)
+    with pytest.raises(exceptions.ObjectLostError, match="durable"):
+        manta.get(lost, timeout=60)
+    assert manta.get([large, small], timeout=60) == ["d" * SIZE, 17]
+    assert manta.get(manta.remote(len).remote(large), timeout=60) == SIZE

@@ -54,3 +54,21 @@ def test_in_actors():
     assert about["actor_id"] == begun["actor_id"] == plain._actor_id and about["job_id"] == facts()["job_id"]
     named = Who.options(name="known").remote()
     assert manta.get(named.facts.remote())[2] == "known"
+
+
+def test_rays_modules_have_their_names():
+    import manta.actor
+    import manta.remote_function
+    import manta.runtime_context
+
+    assert isinstance(manta.remote(len), manta.remote_function.RemoteFunction)
+    assert isinstance(manta.get_runtime_context(), manta.runtime_context.RuntimeContext)
+
+    @manta.remote
+    class Plain:
+        def handle(self) -> bool:
+            return isinstance(manta.get_runtime_context().current_actor, manta.actor.ActorHandle)
+
+    made = Plain.remote()
+    assert isinstance(made, manta.actor.ActorHandle) and isinstance(Plain, manta.actor.ActorClass)
+    assert manta.get(made.handle.remote())

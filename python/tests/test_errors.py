@@ -223,8 +223,10 @@ manta.init(num_cpus=1)
 assert manta.get(f.remote()) == 5
 try:
     manta.init()
-except ValueError as e:
-    assert "shutdown" in str(e)
+except RuntimeError as e:
+    assert "shutdown" in str(e) and isinstance(e, ValueError)
+else:
+    raise SystemExit("no error")
 manta.init(ignore_reinit_error=True)
 """)
 
@@ -296,3 +298,129 @@ manta.get(sleeper.remote(sys.argv[1]))
     while os.path.exists(f"/proc/{worker}") and time.time() < deadline:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{worker}")
+
+
+def test_advice_is_given_in_python():
+    """What the engine advises names C++; errors.cc has the words for it. None of them is forgotten."""
+    import re
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    table = (root / "python" / "src" / "errors.cc").read_text()
+    named = set()
+    for path in (root / "src").rglob("*.cc"):
+        if not path.stem.endswith("_test") and "fixture" not in path.parts:
+            for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', path.read_text()):
+                named |= set(re.findall(r"Config::\w+|manta::Init\(\)", text))
+    assert len(named) > 8
+    assert not {name for name in named if f'"{name}"' not in table}
+
+    with pytest.raises(exceptions.InfeasibleError) as caught:
+        manta.get(manta.remote(num_cpus=1000)(lambda: 1).remote(), timeout=60)
+    assert "init(num_cpus=" in str(caught.value) and "::" not in str(caught.value)
+
+
+RAY = """
+RayError Exception
+RayTaskError RayError
+CrossLanguageError RayError
+TaskCancelledError RayError
+WorkerCrashedError RayError
+NodeDiedError RayError
+LocalRayletDiedError RayError
+RaySystemError RayError
+UserCodeException RayError
+RayActorError RayError
+ActorDiedError RayActorError
+ActorUnavailableError RayActorError
+ObjectLostError RayError
+OwnerDiedError ObjectLostError
+ObjectFetchTimedOutError ObjectLostError
+ObjectFreedError ObjectLostError
+ReferenceCountingAssertionError ObjectLostError
+ObjectReconstructionFailedError ObjectLostError
+ObjectReconstructionFailedMaxAttemptsExceededError ObjectLostError
+ObjectReconstructionFailedLineageEvictedError ObjectLostError
+ObjectStoreFullError RayError
+OutOfDiskError RayError
+OutOfMemoryError RayError
+GetTimeoutError RayError
+GetTimeoutError TimeoutError
+AsyncioActorExit RayError
+RuntimeEnvSetupError RayError
+PendingCallsLimitExceeded RayError
+TaskPlacementGroupRemoved RayError
+ActorPlacementGroupRemoved RayError
+TaskUnschedulableError RayError
+ActorUnschedulableError RayError
+"""
+
+
+@pytest.mark.parametrize("line", RAY.split("\n")[1:-1])
+def test_the_classes_are_related_as_in_ray(line):
+    import builtins
+
+    name, base = line.split()
+    assert name in exceptions.__all__
+    assert issubclass(getattr(exceptions, name), getattr(exceptions, base, None) or getattr(builtins, base))
+
+
+@pytest.mark.parametrize("options", [{"num_cpus": 0}, {"max_task_retries": 0}, {"replay": False, "max_restarts": 1},
+                                     {"max_restarts": 0}, {"max_concurrency": 2}])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_an_actor_that_dies_in_a_call_is_an_error_of_the_actor(kind, options):
+    if kind == "plain":
+        @manta.remote(**options)
+        class Mortal:
+            def die(self):
+                os._exit(3)
+    else:
+        @manta.remote(**options)
+        class Mortal:
+            async def die(self):
+                os._exit(3)
+
+    mortal = Mortal.remote()
+    with pytest.raises(exceptions.ActorDiedError) as caught:
+        manta.get(mortal.die.remote(), timeout=100)
+    assert isinstance(caught.value, exceptions.RayActorError)
+    assert "max_call_retries" not in str(caught.value)
+
+    # As an argument of another task, and in one that waits for it.
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(manta.remote(lambda value: value).remote(mortal.die.remote()), timeout=100)
+    inside = manta.remote(lambda actor: manta.get(actor.die.remote()))
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(inside.remote(mortal), timeout=100)
+
+
+class Coded(Exception):
+    """Its constructor wants more than the exception keeps, as that of many: pickle alone cannot bring it back."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+def test_an_exception_with_a_constructor_of_its_own_is_caught_as_itself():
+    class Local(Coded):
+        def __init__(self, *, detail):
+            super().__init__(4, "local")
+            self.detail = detail
+
+    @manta.remote
+    def fails(local):
+        raise Local(detail="d") if local else Coded(3, "no")
+
+    with pytest.raises(Coded, match="no") as caught:
+        manta.get(fails.remote(False))
+    assert caught.value.code == 3 and caught.value.cause.args == ("no",)
+    assert isinstance(caught.value, exceptions.TaskError)
+    with pytest.raises(Coded, match="local") as caught:
+        manta.get(fails.remote(True))
+    assert caught.value.detail == "d"
+
+    # And once more, by a task that only passes it on.
+    with pytest.raises(Coded) as caught:
+        manta.get(manta.remote(lambda refs: manta.get(refs[0])).remote([fails.remote(False)]))
+    assert caught.value.code == 3

@@ -53,3 +53,49 @@ def test_what_makes_no_sense_is_refused():
         with pytest.raises(ValueError, match=next(iter(wrong))):
             manta.init(num_cpus=1, **wrong)
     assert not manta.is_initialized()
+
+
+def test_a_durable_value_is_in_the_folder_of_the_job(run_script, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANTA_SECRETS", str(tmp_path / "secrets"))
+    text = """
+import os, manta
+manta.init(num_cpus=1, job="keeps")
+ref = manta.put(b"k" * 1_000_000, durable={durable})
+assert manta.get(ref) == b"k" * 1_000_000
+os.kill(os.getpid(), 9)
+"""
+
+    def kept(durable):
+        assert run_script(text.format(durable=durable), check=False).returncode == -9
+        return [path for path in (tmp_path / "secrets").rglob("*") if path.is_file() and path.stat().st_size > 10**6]
+
+    assert len(kept(durable=True)) == 1 and not kept(durable=False)
+
+
+def test_a_durable_value_needs_a_place_and_no_refs(run_script):
+    done = run_script("""
+import manta
+manta.init(num_cpus=1)
+for value in (1, b"x" * 1_000_000, [manta.put(1)]):
+    try:
+        manta.put(value, durable=True)
+    except ValueError as problem:
+        print(problem)
+""")
+    assert done.stdout.count("put: there is no place for a durable value") == 2
+    assert "init(job=)" in done.stdout and "::" not in done.stdout
+    assert "cannot have Refs" in done.stdout
+
+
+def test_keep_lineage_keeps_it_after_a_good_end(run_script, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANTA_SECRETS", str(tmp_path / "secrets"))
+
+    def kept(keep):
+        run_script(f"""
+import manta
+manta.init(num_cpus=1, job="brief", keep_lineage={keep})
+manta.get(manta.remote(abs).remote(-1))
+""")
+        return os.listdir(tmp_path / "secrets" / "jobs")
+
+    assert kept(keep=False) == [] and kept(keep=True) == ["brief"]

@@ -144,3 +144,32 @@ def test_the_reducer_of_tensors_needs_only_the_bridge_to_numpy(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     back = manta.get(manta.put([Tensor(numpy.arange(100_000.0))]))[0]
     assert isinstance(back, Tensor) and back.array[-1] == 99_999 and not back.array.flags.writeable
+
+
+def test_a_ref_is_a_future_of_concurrent_futures():
+    import asyncio
+    import concurrent.futures
+
+    @manta.remote
+    def work(x):
+        if x < 0:
+            raise ValueError("negative")
+        return x * 2
+
+    refs = [work.remote(i) for i in range(5)]
+    futures = [ref.future() for ref in refs]
+    assert all(isinstance(future, concurrent.futures.Future) for future in futures)
+    done, rest = concurrent.futures.wait(futures, timeout=60)
+    assert not rest and sorted(future.result() for future in done) == [0, 2, 4, 6, 8]
+    with pytest.raises(ValueError, match="negative"):
+        work.remote(-1).future().result(timeout=60)
+
+    async def waits():
+        return await asyncio.wrap_future(work.remote(21).future())
+
+    assert asyncio.run(waits()) == 42
+
+
+def test_a_ref_has_an_id():
+    ref = manta.put(1)
+    assert ref.binary().hex() == ref.hex() and ref.hex() in repr(ref)

@@ -227,6 +227,7 @@ assert not manta.is_initialized()
 for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"runtime_env": {"pip": []}},
             {"num_cpus": 0}, {"num_gpus": -1}, {"local_mode": True}, {"dashboard_port": 1}, {"job_config": {}},
             {"address": "auto", "num_cpus": 2}, {"_system_config": {"a": 1}}, {"object_store_memory": 0},
+            {"lineage_memory": 0}, {"address": "@manta-0-1", "lineage_memory": 1 << 20},
             {"runtime_env": "x"}, {"enable_resource_isolation": True}, {"dashboard_host": "0.0.0.0"}):
     try:
         manta.init(**bad)
@@ -274,6 +275,32 @@ manta.shutdown()
 manta.init(num_cpus=1, logging_level=logging.ERROR)
 """)
     assert done.stderr.count("LOG in a cluster with") == 1 and "CPU 1" in done.stderr
+
+
+def test_configure_logging_false_leaves_handlers_to_the_program(run_script):
+    done = run_script("""
+import logging, sys, manta
+logging.basicConfig(format="OWN %(message)s", stream=sys.stdout)
+manta.init(num_cpus=1, logging_level="info", logging_format="LOG %(message)s", configure_logging=False)
+assert not logging.getLogger("manta").handlers
+""")
+    assert "LOG" not in done.stderr and done.stdout.count("OWN in a cluster with") == 1
+
+
+def test_lineage_memory_is_told_to_the_daemon(run_script):
+    done = run_script("""
+import glob, os, manta
+manta.init(num_cpus=1, lineage_memory=3 << 20)
+for path in glob.glob("/proc/[0-9]*/stat"):
+    try:
+        words = open(path).read().rpartition(")")[2].split()
+        line = open(os.path.dirname(path) + "/cmdline").read().split("\\0")
+    except OSError:
+        continue
+    if int(words[1]) == os.getpid() and line[0].endswith("mantad"):
+        print(line[line.index("--lineage-memory") + 1])
+""")
+    assert done.stdout.split() == [str(3 << 20)]
 
 
 def test_object_store_memory_is_the_stores_size(run_script):

@@ -155,3 +155,15 @@ for option in ({"quota": {"CPU": "many"}}, {"resources": {"gold": None}}, {"reso
 assert not manta.is_initialized()
 """)
     assert done.stdout.count("give a dict of amounts") == 3 and "quota={'CPU': 'many'}" in done.stdout
+
+
+def test_a_cluster_that_is_not_there_is_a_connection_error(run_script):
+    done = run_script("""
+import manta
+try:
+    manta.init(address="@manta-0-1")
+except ConnectionError as error:
+    print(type(error).__name__, error)
+assert not manta.is_initialized()
+""")
+    assert done.stdout.startswith("UnavailableError init: no cluster answers at @manta-0-1")

@@ -1,17 +1,22 @@
 """Tensors of the real torch (scripts/install-deps torch); test_objects.py has what runs without."""
+import importlib.util
 import os
 
 import pytest
 
 import manta
 
-try:
-    import torch
-except ImportError:
-    torch = None
+pytestmark = [pytest.mark.skipif(importlib.util.find_spec("torch") is None,
+                                 reason="torch is not installed: scripts/install-deps torch"),
+              pytest.mark.usefixtures("loaded", "cluster")]
+torch = None
 
-pytestmark = [pytest.mark.skipif(torch is None, reason="torch is not installed: scripts/install-deps torch"),
-              pytest.mark.usefixtures("cluster")]
+
+@pytest.fixture(scope="module")
+def loaded():
+    """Loaded here, not when tests are collected: the workers of all clusters that start later load it, too."""
+    global torch
+    torch = importlib.import_module("torch")
 
 
 def mapping_of(address):

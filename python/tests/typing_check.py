@@ -24,6 +24,8 @@ assert_type(manta.get(length.remote("x")), int)
 assert_type(manta.get([upper.remote("x")]), list[str])
 assert_type(upper.options(num_cpus=1).remote("x"), manta.ObjectRef[str])
 assert_type(manta.put(1.5), manta.ObjectRef[float])
+assert_type(manta.put(1.5, durable=True), manta.ObjectRef[float])
+assert_type(length.remote("x").future().result(), int)
 # mypy does not look at what a decorator makes of a class; a call says it.
 Remote = manta.remote(Counter)
 assert_type(Remote.remote(), manta.ActorHandle[Counter])

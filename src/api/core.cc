@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/per_thread.h"
+#include "manta/internal/embed.h"
 #include "owner/named.h"
 #include "owner/owner.h"
+#include "rules/actor_replay.h"
 
 namespace manta::internal {
 
@@ -67,6 +69,7 @@ void Throw(const Failure& failure) {
     case Code::kTaskFailed:
       throw TaskError(failure.message, failure.type, failure.cause);
     case Code::kWorkerCrashed:
+      if (failure.type == rules::kNotBegunAgain) throw ActorCrashedError(failure.message);
       throw WorkerCrashedError(failure.message);
     case Code::kActorDied:
       throw ActorDiedError(failure.message);

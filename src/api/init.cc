@@ -194,8 +194,9 @@ std::string FindAddress(const Config& config) {
   if (!config.address.empty()) return config.address;
   if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr && *from != '\0') return from;
   // Who says how large its cluster is to be means its own.
-  const bool own = config.cpus > 0 || config.gpus > 0 || !config.resources.empty() || config.store_bytes > 0 ||
-                   !config.labels.empty();
+  const bool own = config.cpus > 0 || config.gpus > 0 || !config.resources.empty() || !config.labels.empty() ||
+                   config.store_bytes > 0 || !config.spill_folder.empty() || config.spill_bytes > 0 ||
+                   config.lineage_memory > 0;
   return own ? std::string() : LocalNode("");
 }
 

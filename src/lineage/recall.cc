@@ -21,13 +21,17 @@ class Gatherer final : public BlockSink {
   Gatherer(const Id& job, std::unordered_map<Id, Recall::Call>* calls, std::vector<std::byte>* values)
       : job_(job), calls_(calls), values_(values) {}
 
-  void OnBlock(ProcessId owner) override { stream_ = &streams_[owner]; }
+  void OnBlock(ProcessId owner) override {
+    owner_ = owner;
+    stream_ = &streams_[owner];
+  }
   void OnTask(const TaskRecord& task) override {
     if (task.origin.parent != job_ || !task.function->actor.empty()) return;
     Pending pending;
     pending.id = task.id;
     pending.call.code = Recall::CodeOf(task.function->header);
     pending.call.arguments = task.whole ? DigestOf(task.arguments) : 0;
+    pending.call.owner = owner_;
     pending.call.returns = task.function->header.returns;
     (*stream_)[task.sequence] = std::move(pending);
   }
@@ -57,6 +61,7 @@ class Gatherer final : public BlockSink {
   std::unordered_map<Id, Recall::Call>* calls_;
   std::vector<std::byte>* values_;
   std::unordered_map<ProcessId, std::unordered_map<std::uint64_t, Pending>> streams_;
+  ProcessId owner_ = kNoProcess;
   std::unordered_map<std::uint64_t, Pending>* stream_ = nullptr;
 };
 
@@ -84,6 +89,26 @@ Result<std::unique_ptr<Recall>> Recall::Load(const std::string& folder, const Id
     }
   }
   return recall;
+}
+
+bool Recall::SameArguments(const Call& call, std::span<const std::byte> arguments, ProcessId self) {
+  if (call.arguments == DigestOf(arguments)) return true;
+  if (call.owner == self) return false;
+  // A Ref is the id of its object, which no small numbers look like, and then its owner.
+  struct Name {
+    std::uint64_t id[2];
+    ProcessId owner;
+  };
+  std::vector<std::byte> then(arguments.begin(), arguments.end());
+  for (std::size_t at = 0; at + sizeof(Name) <= then.size(); ++at) {
+    Name name;
+    std::memcpy(&name, then.data() + at, sizeof name);
+    if (name.owner != self || name.id[0] >> 32 == 0 || name.id[1] >> 32 == 0) continue;
+    name.owner = call.owner;
+    std::memcpy(then.data() + at, &name, sizeof name);
+    at += sizeof name - 1;
+  }
+  return call.arguments == DigestOf(then);
 }
 
 std::vector<std::span<const std::byte>> Recall::ValuesOf(const Call& call) const {

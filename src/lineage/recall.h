@@ -23,8 +23,9 @@ namespace manta::lineage {
 class Recall {
  public:
   struct Call {
-    std::uint64_t code = 0;       // CodeOf; 0: of another build of the program, which says nothing
-    std::uint64_t arguments = 0;  // DigestOf
+    std::uint64_t code = 0;        // CodeOf; 0: of another build of the program, which says nothing
+    std::uint64_t arguments = 0;   // DigestOf
+    ProcessId owner = kNoProcess;  // who made it
     std::uint32_t returns = 1;
     std::uint64_t values = 0;  // where they are: each with its size before it
   };
@@ -37,6 +38,9 @@ class Recall {
     const auto it = calls_.find(id);
     return it == calls_.end() ? nullptr : &it->second;
   }
+  // Were its arguments these? Refs of the process `self` among them were then Refs of the process that made the call:
+  // in a cluster no number of a process is used twice.
+  [[nodiscard]] static bool SameArguments(const Call& call, std::span<const std::byte> arguments, ProcessId self);
   [[nodiscard]] std::vector<std::span<const std::byte>> ValuesOf(const Call& call) const;
   [[nodiscard]] std::size_t size() const { return calls_.size(); }
 

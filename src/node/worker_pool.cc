@@ -437,7 +437,7 @@ Failure WorkerPool::Explain(const Worker& worker) {
   text += worker.was_running ? " while running" : "";
   const std::string tail = worker.output->Tail();
   text += tail.empty() ? "; it had printed nothing\n" : "; its last lines:\n" + tail;
-  text += "to look inside, call the function without Remote() and run the program under gdb";
+  text += "to look inside, call the function directly, not as a task, and run the program under gdb";
   return Failure{Code::kWorkerCrashed, text, {}, {}};
 }
 

@@ -7,6 +7,7 @@
 #include "base/program.h"
 #include "owner/named.h"
 #include "owner/owner.h"
+#include "rules/actor_replay.h"
 #include "wire/cluster_messages.h"
 
 namespace manta::owner {
@@ -144,6 +145,7 @@ void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool
     const std::int64_t limit = actor != nullptr ? CallRetries(*actor, entry->plan) : planned;
     full.message = Cat(DescribeTask(entry), ": ", failure.message,
                        limit > 0 ? Cat("\n(it was started ", limit + 1, " times)") : "");
+    if (actor != nullptr && full.code == Code::kWorkerCrashed) full.type = rules::kNotBegunAgain;
   }
   FailCall(entry, full);
 }

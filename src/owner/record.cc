@@ -76,7 +76,7 @@ bool Owner::Recalled(Entry* entry, const shm::SpecHeader& header, internal::Argu
   entry->stage = Stage::kTakenBack;
   // Arguments that are results of other calls are what they were: those are recalled, too, or run again.
   const bool same_arguments = !arguments.holes.empty() || (header.flags & shm::SpecHeader::kLoose) != 0 ||
-                              call->arguments == lineage::DigestOf(arguments.bytes);
+                              lineage::Recall::SameArguments(*call, arguments.bytes, self());
   const bool same_code = call->code == 0 || call->code == lineage::Recall::CodeOf(header);
   for (const internal::Arguments::Hole& hole : arguments.holes) Unref(hole.entry);
   arguments.holes.clear();

@@ -19,6 +19,13 @@
 
 namespace manta::internal {
 
+// How a call ends that an actor died in, if it may not be begun again: the actor comes back, the call does not. To C++
+// a WorkerCrashedError as of a task; Ray's users look for an error of the actor.
+class MANTA_EXPORT ActorCrashedError : public WorkerCrashedError {
+ public:
+  using WorkerCrashedError::WorkerCrashedError;
+};
+
 // The words with which the daemon starts this executable again as a fork server; without it they are those of this
 // process. For the next Init.
 MANTA_EXPORT void SetWorkerCommand(std::vector<std::string> words);

@@ -1,0 +1,4 @@
+"""Ray's place for this name."""
+from ._function import RemoteFunction
+
+__all__ = ["RemoteFunction"]
