@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -96,6 +97,7 @@ Status Daemon::JoinCluster() {
   };
   events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };
   events.fenced = [this](bool stop, const std::string& why) { Fenced(stop, why); };
+  events.still = [this](bool still) { pool_.SignalAll(still ? SIGSTOP : SIGCONT); };
   events.drain = [this] { Drain(); };
   events.groups = [this](const wire::Frame& frame) { return groups_.OnHeadFrame(frame); };
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
