@@ -58,7 +58,23 @@ Head::Head(base::Loop& loop, Tables& tables, HeadOptions options)
                            [this](const std::string& frame) {
                              for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
                            }}),
-      names_(tables) {}
+      names_(tables),
+      kept_(tables, KeptActors::Ways{
+                        [this](NodeNumber node, std::string frame) {
+                          if (Peer* peer = PeerOf(node); peer != nullptr) {
+                            peer->connection->SendEncoded(std::move(frame));
+                          }
+                        },
+                        [this] {
+                          std::vector<NodeNumber> out;
+                          for (const auto& [number, facts] : nodes_) {
+                            const Peer* peer = PeerOf(number);
+                            if (facts.state == State::kAlive && peer != nullptr && peer->heard) out.push_back(number);
+                          }
+                          return out;
+                        },
+                        [this](const Id& actor, NodeNumber home) { names_.Moved(actor, home); },
+                    }) {}
 
 Head::~Head() {
   *alive_ = false;
@@ -92,16 +108,21 @@ void Head::Open(std::function<void(const Status&)> done) {
       tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
     }
     timer_ = loop_.Every(kTickUs, [this] { Tick(); });
-    names_.Open(
-        [this](NodeNumber node) {
-          const auto it = nodes_.find(node);
-          return it != nodes_.end() && it->second.lives();
-        },
-        [this, alive, done](const Status& opened) {
-          if (!*alive) return;
-          if (!opened.ok()) return done(opened);
-          groups_.Open(done);
-        });
+    const auto lives = [this](NodeNumber node) {
+      const auto it = nodes_.find(node);
+      return it != nodes_.end() && it->second.lives();
+    };
+    const auto open_names = [this, alive, done, lives](const Status& kept) {
+      if (!*alive) return;
+      if (!kept.ok()) return done(kept);
+      names_.Open([this, lives](const wire::NamedActor& named) { return lives(named.home) || kept_.Has(named.actor); },
+                  [this, alive, done](const Status& opened) {
+                    if (!*alive) return;
+                    if (!opened.ok()) return done(opened);
+                    groups_.Open(done);
+                  });
+    };
+    kept_.Open(lives, open_names);
   };
   // Pages, gathered.
   auto all = std::make_shared<Page>();
@@ -347,11 +368,20 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
     return Farewell(peer, farewell.value().why);
   }
-  if (names_.OnFrame(peer.number, frame, [this, alive = alive_, serial = peer.serial](std::string answer) {
-        if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
-      })) {
-    return;
+  const auto answer_to = [this, alive = alive_, serial = peer.serial](std::string answer) {
+    if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
+  };
+  if (const Result<wire::FindName> find = frame.As<wire::FindName>(); find.ok()) {
+    // Of a detached one that is between two homes: when it has the next.
+    const Id named = names_.ActorOf(find.value());
+    if (kept_.Has(named)) {
+      return kept_.WhenHome(named, [this, frame_call = frame.call, find = find.value(), answer_to](const auto& home) {
+        if (!home.ok()) return answer_to(wire::EncodeFrame(wire::Failed{ToFailure(home.status())}, frame_call));
+        answer_to(names_.Find(find, frame_call));
+      });
+    }
   }
+  if (names_.OnFrame(peer.number, frame, answer_to) || kept_.OnFrame(peer.number, frame, answer_to)) return;
   if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
     return peer.connection->Send(View(request.value().all), frame.call);
   }
@@ -388,6 +418,7 @@ void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {
   heartbeat->incarnation = peer.incarnation;
   if (!InOffice()) return;
   peer.connection->Send(wire::HeartbeatSeen{heartbeat->sequence});
+  if (!std::exchange(peer.heard, true)) kept_.NodeUp(peer.number);
   if (!scheduler_.Heard(*heartbeat)) return;
   if (!schedulers_.empty()) {
     const std::string beat = wire::EncodeFrameOf(wire::kNodeBeat, *heartbeat);
@@ -443,6 +474,7 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
     }
     peer.connection->Send(wire::Done{}, frame.call);
     stopping_ = true;
+    kept_.ForgetAll();
     stop_timer_ = loop_.After(kStopUs, [this] {
       stop_timer_ = 0;
       if (on_stop_) on_stop_();
@@ -542,9 +574,10 @@ void Head::Buried(NodeNumber number, const Status& saved) {
     return;
   }
   dying_.erase(number);
-  names_.NodeGone(number);
+  names_.NodeGone(number, [this](const Id& actor) { return kept_.Has(actor); });
   groups_.NodeDown(number);
   Tell({nodes_[number]});
+  if (!stopping_) kept_.NodeGone(number, nodes_[number].why);
 }
 
 void Head::Tell(const std::vector<wire::NodeFacts>& changed) {

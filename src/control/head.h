@@ -1,7 +1,8 @@
 // Head is the cluster's one place that knows who is a member: it numbers nodes, hears their heartbeats, tells
 // everybody who came and went, and places tasks that nodes send up. It carries out what rules::Membership and
-// rules::GlobalScheduler decide; placement groups are control::Groups'. Further schedulers (control/scheduler.h) hear
-// from it who is there and how busy; nodes hear from it where these are, and ask it when theirs does not answer.
+// rules::GlobalScheduler decide; placement groups are control::Groups', detached actors control::KeptActors'. Further
+// schedulers (control/scheduler.h) hear from it who is there and how busy; nodes hear from it where these are, and ask
+// it when theirs does not answer.
 //
 // Every node's record is in the table of nodes (key "node/<number>", a wire::NodeFacts) before the node is welcomed, so
 // that a restarted control process knows all who were there: they have Membership::kDeadUs to come back by themselves.
@@ -27,6 +28,7 @@
 #include "base/loop.h"
 #include "control/actor_names.h"
 #include "control/groups.h"
+#include "control/kept_actors.h"
 #include "control/tables.h"
 #include "rules/global_scheduler.h"
 #include "rules/membership.h"
@@ -69,6 +71,7 @@ class Head {
     wire::LinkRole role = wire::LinkRole::kTool;
     std::unique_ptr<wire::Connection> connection;
     bool greeted = false;
+    bool heard = false;     // a heartbeat
     NodeNumber number = 0;  // of a node that was welcomed
     std::uint64_t incarnation = 0;
     std::uint32_t replica = 0;  // of a scheduler
@@ -116,6 +119,7 @@ class Head {
   rules::GlobalScheduler scheduler_;
   Groups groups_;
   ActorNameTable names_;
+  KeptActors kept_;
   std::function<void()> on_stop_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
   NodeNumber next_number_ = 1;

@@ -58,7 +58,7 @@ class Cluster {
     // Stop all that runs here, or let it go on.
     std::function<void(bool still)> still;
     std::function<void()> drain;
-    // About placement groups; false: it makes no sense.
+    // About placement groups and detached actors; false: it makes no sense.
     std::function<bool(const wire::Frame& frame)> groups;
   };
   using OnPlaced = std::function<void(Result<std::vector<rules::Placement>>)>;
