@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
     bench::AddDurable(suite);
     bench::AddControl(suite);
     bench::AddClusters(suite, baselines);
+    bench::AddDeaths(suite, baselines);
     bench::AddRivals(suite, baselines);
     if (list) return suite.List(), 0;
     return suite.Run(options);

@@ -13,10 +13,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,7 +48,8 @@ using manta::Result;
 using manta::Status;
 
 constexpr std::int64_t kLastWordsUs = 200'000;
-constexpr std::uint64_t kRedisLog = 100'000;  // batches that a chain member keeps to feed others
+constexpr std::int64_t kStandUs = 600'000'000;  // that nodes wait for another head, or for etcd
+constexpr std::uint64_t kRedisLog = 100'000;    // batches that a chain member keeps to feed others
 
 struct Options {
   std::string address;
@@ -108,6 +111,7 @@ Status MakeFolder(const std::string& folder) {
 struct Ending {
   bool stopping = false;
   Status lost;
+  std::vector<std::shared_ptr<manta::control::ChainKeeper>> keepers;  // of the seats that this process has
 };
 
 Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::base::Loop& loop,
@@ -138,6 +142,7 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
         auto keeper = manta::control::EtcdKeeper::Create(loop, std::move(etcd));
         if (!keeper.ok()) return keeper.status();
         chained.keeper = std::move(*keeper);
+        ending.keepers.push_back(chained.keeper);
       }
       auto shard = manta::control::ChainedStorage::Open(loop, std::move(chained));
       if (!shard.ok()) return shard.status();
@@ -368,7 +373,17 @@ int Run(const Options& options) {
   if (!opened->ok()) return Complain(*opened);
 
   manta::control::Server server(**loop, tables);
-  manta::control::Head head(**loop, tables, job_quota);
+  manta::control::HeadOptions settings;
+  settings.job_quota = job_quota;
+  if (!ending.keepers.empty()) {
+    settings.wait_us = kStandUs;
+    settings.until_us = [&ending] {
+      std::int64_t until = std::numeric_limits<std::int64_t>::max();
+      for (const auto& keeper : ending.keepers) until = std::min(until, keeper->UntilMicros());
+      return until;
+    };
+  }
+  manta::control::Head head(**loop, tables, std::move(settings));
   std::unique_ptr<manta::wire::LocalListener> local;
   std::string address = options.address;
   if (!listener) {

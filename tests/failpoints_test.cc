@@ -138,6 +138,33 @@ INSTANTIATE_TEST_SUITE_P(Places, NodeFailpoints,
                                            WorkerPlace{"node.starting", "node.starting=kill@1"},
                                            WorkerPlace{"node.copied", "node.copied=kill@9"}));
 
+// The home of a detached actor dies, and the one that is to be its next.
+class HomeFailpoints : public ClusterFixture, public ::testing::WithParamInterface<WorkerPlace> {};
+
+TEST_P(HomeFailpoints, EveryCallOfADetachedActorCountsOnce) {
+  const bool next = std::string(GetParam().name) == "node.adopting";
+  std::optional<Place> place;
+  if (!next) place.emplace(GetParam().rules, GetParam().name);
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+  if (next) place.emplace(GetParam().rules, GetParam().name);
+  if (!next) Place::Unset();
+  Start({"--join", Head(), "--cpus", "1", "--name", "n2"});
+  Place::Unset();
+  Start({"--join", Head(), "--cpus", "1", "--name", "n3", "--resource", "gold=10"});
+  Config config;
+  config.address = "@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n3"));
+  Init(config);
+  auto tally = Actor<Tally>().SetDetached().SetResource("gold", 1).CheckpointEvery(7).Remote();
+  EXPECT_EQ(tally.Task(&Tally::Sum).Remote().Get(60s), 0);
+  if (next) kill(PidOf("node", "n1"), SIGKILL);
+  WorkOn(tally, {{"gold", 1}});
+  EXPECT_TRUE(place->Reached());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, HomeFailpoints,
+                         ::testing::Values(WorkerPlace{"node.kept", "node.kept=kill@9"},
+                                           WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
+
 // ---- the head ----
 
 class HeadFailpoints : public ClusterFixture {};

@@ -19,6 +19,16 @@ std::string WhereAmI(int milliseconds) {
   return CurrentContext().node;
 }
 
+// Says so in a file, after a while. One line for each time that it runs to its end.
+int SignLate(const std::string& path, int number, int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  const std::string line = std::to_string(number) + "\n";
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  if (write(file, line.data(), line.size()) < 0) std::abort();
+  close(file);
+  return number;
+}
+
 std::string EtcdProgram() {
   for (const char* path : {"/usr/bin/etcd", "/usr/local/bin/etcd"}) {
     if (access(path, X_OK) == 0) return path;
@@ -115,6 +125,48 @@ TEST_F(HeadFailoverTest, TheClusterGoesOnWithAnotherHead) {
   ASSERT_TRUE(Eventually([&] { return !Manta({"nodes"}, &errors).empty(); }, 30s)) << errors << heads_[1]->Err();
   // The nodes are the same processes, and give each other work again.
   ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << Manta({"nodes"});
+  for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
+}
+
+// Nobody is told anything: its processes are stopped, as by a cut cable. Nodes cannot tell that from being cut off
+// themselves, and stand still until there is another head, which knows that nobody has done their work again.
+TEST_F(HeadFailoverTest, TheClusterGoesOnWhenTheHeadsMachineFallsSilent) {
+  Init();
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << "the second node does not take part";
+  const std::array<pid_t, 2> nodes{PidOf("node", "n1"), PidOf("node", "n2")};
+  const std::string path = folder_.path() + "/signed";
+  constexpr int kTasks = 24;
+  std::vector<Ref<int>> refs;
+  for (int i = 0; i < kTasks; ++i) refs.push_back(Task(SignLate).Remote(path, i, 500));
+  kill(heads_[0]->pid(), SIGSTOP);
+  kill(members_[0]->pid(), SIGSTOP);  // was on the same machine
+  // In the middle of this the nodes have stood still, and the other head has taken over.
+  for (int i = 0; i < kTasks; ++i) EXPECT_EQ(refs[static_cast<std::size_t>(i)].Get(), i);
+  std::string errors;
+  ASSERT_TRUE(Eventually([&] { return !Manta({"nodes"}, &errors).empty(); }, 30s)) << errors << heads_[1]->Err();
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << Manta({"nodes"});
+  for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
+  // Nothing was lost, and nothing was done twice.
+  std::multiset<std::string> lines;
+  for (const std::string& line : Lines(ReadFile(path))) lines.insert(line);
+  for (int i = 0; i < kTasks; ++i) EXPECT_EQ(lines.count(std::to_string(i)), 1U) << "task " << i;
+  // The former head has nothing to say any more.
+  kill(members_[0]->pid(), SIGCONT);
+  kill(heads_[0]->pid(), SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return heads_[0]->Ended(); }, 30s)) << heads_[0]->Err();
+  EXPECT_EQ(RunTasks(20).size(), 2U);
+}
+
+// The same for one that is only late: it is still the head, and has given nobody up.
+TEST_F(HeadFailoverTest, AHeadThatWasStoppedForAMomentFindsItsNodesAsTheyWere) {
+  Init();
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << "the second node does not take part";
+  const std::array<pid_t, 2> nodes{PidOf("node", "n1"), PidOf("node", "n2")};
+  heads_[1].reset();  // nobody could take over
+  kill(heads_[0]->pid(), SIGSTOP);
+  std::this_thread::sleep_for(4s);  // longer than a node goes on without an answer, and than the head's own term
+  kill(heads_[0]->pid(), SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << heads_[0]->Err();
   for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
 }
 

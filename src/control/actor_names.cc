@@ -30,7 +30,7 @@ wire::NamedActor ToMessage(const rules::ActorNames::Bearer& bearer) {
 
 }  // namespace
 
-void ActorNameTable::Open(std::function<bool(NodeNumber)> lives, std::function<void(const Status&)> done) {
+void ActorNameTable::Open(std::function<bool(const wire::NamedActor&)> lives, std::function<void(const Status&)> done) {
   auto next = std::make_shared<std::function<void(std::string)>>();
   *next = [this, alive = alive_, next, lives = std::move(lives), done = std::move(done)](std::string after) {
     tables_.Scan(Table::kActors, std::string(kPrefix), std::move(after), 0, [=, this](const Result<Page>& page) {
@@ -45,7 +45,7 @@ void ActorNameTable::Open(std::function<bool(NodeNumber)> lives, std::function<v
           return done(Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what())));
         }
         if (!Parse(entry.key, &name)) continue;
-        if (lives(named.home)) {
+        if (lives(named)) {
           static_cast<void>(names_.Claim(name, {named.actor, named.home, named.class_name}));
         } else {
           Save(name, nullptr);
@@ -66,15 +66,7 @@ bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Re
     return true;
   }
   if (const Result<wire::FindName> find = frame.As<wire::FindName>(); find.ok()) {
-    const auto* bearer = names_.Find({find.value().space, find.value().name});
-    if (bearer != nullptr) {
-      reply(wire::EncodeFrame(ToMessage(*bearer), frame.call));
-    } else {
-      const std::string why =
-          Cat("no living actor is named \"", find.value().name, "\" in namespace \"", find.value().space,
-              "\"; check the spelling and the namespace, or create it with get_if_exists");
-      reply(wire::EncodeFrame(wire::Failed{Failure{Code::kNotFound, why, {}, {}}}, frame.call));
-    }
+    reply(Find(find.value(), frame.call));
     return true;
   }
   if (const Result<wire::ReleaseName> release = frame.As<wire::ReleaseName>(); release.ok()) {
@@ -102,8 +94,25 @@ void ActorNameTable::Claim(NodeNumber from, const wire::ClaimName& message, std:
   });
 }
 
-void ActorNameTable::NodeGone(NodeNumber node) {
-  for (const Name& name : names_.NodeGone(node)) Save(name, nullptr);
+Id ActorNameTable::ActorOf(const wire::FindName& message) const {
+  const auto* bearer = names_.Find({message.space, message.name});
+  return bearer == nullptr ? Id() : bearer->actor;
+}
+
+std::string ActorNameTable::Find(const wire::FindName& message, std::uint64_t call) const {
+  const auto* bearer = names_.Find({message.space, message.name});
+  if (bearer != nullptr) return wire::EncodeFrame(ToMessage(*bearer), call);
+  const std::string why = Cat("no living actor is named \"", message.name, "\" in namespace \"", message.space,
+                              "\"; check the spelling and the namespace, or create it with get_if_exists");
+  return wire::EncodeFrame(wire::Failed{Failure{Code::kNotFound, why, {}, {}}}, call);
+}
+
+void ActorNameTable::NodeGone(NodeNumber node, const std::function<bool(const Id& actor)>& stays) {
+  for (const Name& name : names_.NodeGone(node, stays)) Save(name, nullptr);
+}
+
+void ActorNameTable::Moved(const Id& actor, NodeNumber home) {
+  for (const Name& name : names_.Moved(actor, home)) Save(name, nullptr);
 }
 
 // As it is now: deleted, if nobody has it.

@@ -22,14 +22,21 @@ class ActorNameTable {
   ActorNameTable(const ActorNameTable&) = delete;
   ActorNameTable& operator=(const ActorNameTable&) = delete;
 
-  // Reads what was there; the names of nodes that do not live are freed.
-  void Open(std::function<bool(NodeNumber)> lives, std::function<void(const Status&)> done);
+  // Reads what was there; the names of actors that do not live are freed.
+  void Open(std::function<bool(const wire::NamedActor&)> lives, std::function<void(const Status&)> done);
 
   // Sends a whole frame to whoever asked, if it is still there.
   using Reply = std::function<void(std::string frame)>;
   // False: this is no message about names.
   bool OnFrame(NodeNumber from, const wire::Frame& frame, const Reply& reply);
-  void NodeGone(NodeNumber node);
+  // Names of its actors are free, but for those that `stays` says will have another home.
+  void NodeGone(NodeNumber node, const std::function<bool(const Id& actor)>& stays);
+  // The actor is at home there now.
+  void Moved(const Id& actor, NodeNumber home);
+  // Whose name it is; nobody's: an empty one.
+  [[nodiscard]] Id ActorOf(const wire::FindName& message) const;
+  // The answer to it.
+  [[nodiscard]] std::string Find(const wire::FindName& message, std::uint64_t call) const;
 
  private:
   void Claim(NodeNumber from, const wire::ClaimName& message, std::uint64_t call, const Reply& reply);

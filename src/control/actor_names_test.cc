@@ -15,7 +15,8 @@ class ActorNameTableTest : public testing::Test {
   }
 
   // As a control process that starts again.
-  void Open(const std::function<bool(NodeNumber)>& lives) {
+  void Open(const std::function<bool(NodeNumber)>& lives_there) {
+    const auto lives = [lives_there](const wire::NamedActor& named) { return lives_there(named.home); };
     names_.reset();
     tables_.reset();
     EmbeddedOptions options;
@@ -85,7 +86,7 @@ TEST_F(ActorNameTableTest, NamesSurviveARestartUnlessTheirNodeDoesNot) {
   Open([](NodeNumber node) { return node == 1; });
   EXPECT_TRUE(Known("bank"));
   EXPECT_FALSE(Known("a/b \"odd\""));
-  names_->NodeGone(1);
+  names_->NodeGone(1, [](const Id&) { return false; });
   EXPECT_FALSE(Known("bank"));
 }
 

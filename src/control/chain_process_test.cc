@@ -3,8 +3,11 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "control/chain_config.h"
 #include "control/etcd_keeper.h"
@@ -91,6 +94,21 @@ class ChainProcessTest : public testing::Test {
 class ChainOverTcpTest : public ChainProcessTest {
  protected:
   ChainOverTcpTest() { tcp_ = true; }
+};
+
+// The first member, which fills the others, is slow to begin.
+class ChainLateFirstTest : public ChainProcessTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartMembers());
+    kill(members_[1].pid(), SIGSTOP);
+    std::thread wakes([pid = members_[1].pid()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // longer than the silence of a member that spoke
+      kill(pid, SIGCONT);
+    });
+    StartFront();
+    wakes.join();
+  }
 };
 
 // A Redis server for each member.
@@ -237,6 +255,13 @@ void ChainProcessTest::KillMembersUnderLoad(const std::vector<std::string>& role
 
 TEST_F(ChainProcessTest, MembersKilledUnderLoadLoseNoAcknowledgedKey) {
   KillMembersUnderLoad({"head", "tail", "middle", "head", "tail", "middle"});
+}
+
+TEST_F(ChainLateFirstTest, AChainWhoseFirstMemberComesLastIsWholeAllTheSame) {
+  Writer writer(*loop_, ToFront());
+  writer.Go();
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return IsWhole() && writer.acknowledged_.size() > 20; }));
+  ASSERT_NO_FATAL_FAILURE(writer.ExpectAllThere(*loop_));
 }
 
 TEST_F(ChainOverTcpTest, MembersKilledUnderLoadLoseNoAcknowledgedKey) {

@@ -14,6 +14,7 @@ using State = wire::NodeFacts::State;
 
 constexpr std::int64_t kTickUs = 100'000;
 constexpr std::int64_t kStopUs = 1'000'000;  // for nodes that were told to go
+constexpr std::int64_t kSaveAgainUs = 200'000;
 
 std::string KeyOf(NodeNumber number) {
   char key[24];
@@ -43,10 +44,10 @@ wire::NewToken MessageOf(const wire::Keys& keys) {
 
 }  // namespace
 
-Head::Head(base::Loop& loop, Tables& tables, Resources job_quota)
+Head::Head(base::Loop& loop, Tables& tables, HeadOptions options)
     : loop_(loop),
       tables_(tables),
-      job_quota_(std::move(job_quota)),
+      options_(std::move(options)),
       scheduler_(1),
       groups_(loop, tables,
               Groups::Ways{[this](NodeNumber node, std::string frame) {
@@ -57,7 +58,23 @@ Head::Head(base::Loop& loop, Tables& tables, Resources job_quota)
                            [this](const std::string& frame) {
                              for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
                            }}),
-      names_(tables) {}
+      names_(tables),
+      kept_(tables, KeptActors::Ways{
+                        [this](NodeNumber node, std::string frame) {
+                          if (Peer* peer = PeerOf(node); peer != nullptr) {
+                            peer->connection->SendEncoded(std::move(frame));
+                          }
+                        },
+                        [this] {
+                          std::vector<NodeNumber> out;
+                          for (const auto& [number, facts] : nodes_) {
+                            const Peer* peer = PeerOf(number);
+                            if (facts.state == State::kAlive && peer != nullptr && peer->heard) out.push_back(number);
+                          }
+                          return out;
+                        },
+                        [this](const Id& actor, NodeNumber home) { names_.Moved(actor, home); },
+                    }) {}
 
 Head::~Head() {
   *alive_ = false;
@@ -90,22 +107,22 @@ void Head::Open(std::function<void(const Status&)> done) {
       write.key = entry.key;
       tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
     }
-    timer_ = loop_.Every(kTickUs, [this] {
-      TellToken();
-      rules::MembershipActions actions;
-      membership_.Tick(base::NowMicros(), &actions);
-      Perform(actions);
-    });
-    names_.Open(
-        [this](NodeNumber node) {
-          const auto it = nodes_.find(node);
-          return it != nodes_.end() && it->second.lives();
-        },
-        [this, alive, done](const Status& opened) {
-          if (!*alive) return;
-          if (!opened.ok()) return done(opened);
-          groups_.Open(done);
-        });
+    timer_ = loop_.Every(kTickUs, [this] { Tick(); });
+    const auto lives = [this](NodeNumber node) {
+      const auto it = nodes_.find(node);
+      return it != nodes_.end() && it->second.lives();
+    };
+    const auto open_names = [this, alive, done, lives](const Status& kept) {
+      if (!*alive) return;
+      if (!kept.ok()) return done(kept);
+      names_.Open([this, lives](const wire::NamedActor& named) { return lives(named.home) || kept_.Has(named.actor); },
+                  [this, alive, done](const Status& opened) {
+                    if (!*alive) return;
+                    if (!opened.ok()) return done(opened);
+                    groups_.Open(done);
+                  });
+    };
+    kept_.Open(lives, open_names);
   };
   // Pages, gathered.
   auto all = std::make_shared<Page>();
@@ -123,6 +140,22 @@ void Head::Open(std::function<void(const Status&)> done) {
     });
   };
   (*next)("");
+}
+
+bool Head::InOffice() const { return !options_.until_us || base::NowMicros() < options_.until_us(); }
+
+void Head::Tick() {
+  TellToken();
+  const bool was = std::exchange(in_office_, InOffice());
+  if (!in_office_) return;
+  const std::int64_t now = base::NowMicros();
+  // Nodes that were not answered meanwhile stand still, and have their time to come back.
+  for (const auto& [number, facts] : nodes_) {
+    if (!was) static_cast<void>(membership_.Heard(number, facts.incarnation, now));
+  }
+  rules::MembershipActions actions;
+  membership_.Tick(now, &actions);
+  Perform(actions);
 }
 
 void Head::Introduce(const wire::NodeFacts& facts) {
@@ -181,6 +214,7 @@ void Head::OnClosed(std::uint64_t serial) {
   const auto mine = serials_.find(peer->number);
   if (mine == serials_.end() || mine->second != serial) return;  // it is back already, or declared dead
   serials_.erase(mine);
+  if (!InOffice()) return;  // it went to look for the one who is
   rules::MembershipActions actions;
   membership_.Closed(peer->number, peer->incarnation, &actions);
   Perform(actions);
@@ -221,6 +255,11 @@ void Head::Hello(Peer& peer, const wire::Frame& frame) {
   if (!hello.ok()) return peer.connection->Close(hello.status());
   peer.greeted = true;
   wire::NodeFacts& facts = hello->facts;
+  if (!InOffice()) {
+    const Status why(Code::kUnavailable, "another head may have taken over: this one cannot reach etcd");
+    peer.connection->Fail(frame.call, why);
+    return peer.connection->CloseAfterSending(why);
+  }
   if (facts.number != 0) return Return(peer, frame.call, facts);
   const auto bearer = [&] {
     return std::find_if(nodes_.begin(), nodes_.end(),
@@ -288,13 +327,18 @@ void Head::Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts) 
 }
 
 void Head::Welcome(Peer& peer, std::uint64_t call) {
-  peer.connection->Send(wire::NodeWelcome{peer.number, peer.incarnation, job_quota_}, call);
+  peer.connection->Send(wire::NodeWelcome{peer.number, peer.incarnation, options_.job_quota, options_.wait_us}, call);
   wire::ClusterView view;
   view.whole = true;
   view.schedulers = Schedulers();
-  view.job_quota = job_quota_;
+  view.job_quota = options_.job_quota;
   for (const auto& [number, facts] : nodes_) {
-    if (facts.lives() && membership_.Find(number) != nullptr) view.nodes.push_back(facts);
+    if (membership_.Find(number) == nullptr) continue;
+    if (facts.lives()) view.nodes.push_back(facts);
+    // Nobody may take it for dead yet.
+    if (!dying_.contains(number)) continue;
+    view.nodes.push_back(facts);
+    view.nodes.back().state = State::kSuspect;
   }
   peer.connection->Send(view);
   peer.connection->SendEncoded(groups_.WholeView());
@@ -324,11 +368,20 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   if (const Result<wire::Farewell> farewell = frame.As<wire::Farewell>(); farewell.ok()) {
     return Farewell(peer, farewell.value().why);
   }
-  if (names_.OnFrame(peer.number, frame, [this, alive = alive_, serial = peer.serial](std::string answer) {
-        if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
-      })) {
-    return;
+  const auto answer_to = [this, alive = alive_, serial = peer.serial](std::string answer) {
+    if (Peer* to = *alive ? Find(serial) : nullptr; to != nullptr) to->connection->SendEncoded(std::move(answer));
+  };
+  if (const Result<wire::FindName> find = frame.As<wire::FindName>(); find.ok()) {
+    // Of a detached one that is between two homes: when it has the next.
+    const Id named = names_.ActorOf(find.value());
+    if (kept_.Has(named)) {
+      return kept_.WhenHome(named, [this, frame_call = frame.call, find = find.value(), answer_to](const auto& home) {
+        if (!home.ok()) return answer_to(wire::EncodeFrame(wire::Failed{ToFailure(home.status())}, frame_call));
+        answer_to(names_.Find(find, frame_call));
+      });
+    }
   }
+  if (names_.OnFrame(peer.number, frame, answer_to) || kept_.OnFrame(peer.number, frame, answer_to)) return;
   if (const Result<wire::NodesRequest> request = frame.As<wire::NodesRequest>(); request.ok()) {
     return peer.connection->Send(View(request.value().all), frame.call);
   }
@@ -363,7 +416,9 @@ void Head::Heartbeat(Peer& peer, const wire::Frame& frame) {
   if (!heartbeat.ok()) return peer.connection->Close(heartbeat.status());
   heartbeat->node = peer.number;
   heartbeat->incarnation = peer.incarnation;
+  if (!InOffice()) return;
   peer.connection->Send(wire::HeartbeatSeen{heartbeat->sequence});
+  if (!std::exchange(peer.heard, true)) kept_.NodeUp(peer.number);
   if (!scheduler_.Heard(*heartbeat)) return;
   if (!schedulers_.empty()) {
     const std::string beat = wire::EncodeFrameOf(wire::kNodeBeat, *heartbeat);
@@ -419,6 +474,7 @@ void Head::OnTool(Peer& peer, const wire::Frame& frame) {
     }
     peer.connection->Send(wire::Done{}, frame.call);
     stopping_ = true;
+    kept_.ForgetAll();
     stop_timer_ = loop_.After(kStopUs, [this] {
       stop_timer_ = 0;
       if (on_stop_) on_stop_();
@@ -432,7 +488,7 @@ wire::ClusterView Head::View(bool all) const {
   wire::ClusterView view;
   view.whole = true;
   view.schedulers = Schedulers();
-  view.job_quota = job_quota_;
+  view.job_quota = options_.job_quota;
   for (const auto& [number, facts] : nodes_) {
     const rules::Membership::Node* known = membership_.Find(number);
     if (known == nullptr || (!facts.lives() && !all)) continue;
@@ -492,9 +548,8 @@ void Head::Died(NodeNumber number, const std::string& why) {
   std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
                facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
-  names_.NodeGone(number);
-  groups_.NodeDown(number);
-  Save(facts, nullptr);
+  dying_.insert(number);
+  Save(facts, [this, number](const Status& saved) { Buried(number, saved); });
   if (Peer* peer = PeerOf(number); peer != nullptr) {
     serials_.erase(number);
     for (const auto& [serial, call] : std::exchange(peer->draining, {})) {
@@ -506,12 +561,27 @@ void Head::Died(NodeNumber number, const std::string& why) {
       peer->connection->CloseAfterSending({});
     }
   }
-  Tell({facts});
   StopIfAlone();
 }
 
+void Head::Buried(NodeNumber number, const Status& saved) {
+  if (!saved.ok() && options_.until_us) {
+    // Whoever is the head after us decides by the tables, so they come first. A disk of our own that is full is no
+    // reason to leave the work undone.
+    loop_.After(kSaveAgainUs, [this, alive = alive_, number] {
+      if (*alive) Save(nodes_[number], [this, number](const Status& again) { Buried(number, again); });
+    });
+    return;
+  }
+  dying_.erase(number);
+  names_.NodeGone(number, [this](const Id& actor) { return kept_.Has(actor); });
+  groups_.NodeDown(number);
+  Tell({nodes_[number]});
+  if (!stopping_) kept_.NodeGone(number, nodes_[number].why);
+}
+
 void Head::Tell(const std::vector<wire::NodeFacts>& changed) {
-  const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed, Schedulers(), job_quota_});
+  const std::string frame = wire::EncodeFrame(wire::ClusterView{false, changed, Schedulers(), options_.job_quota});
   for (const auto& [number, serial] : serials_) Find(serial)->connection->SendEncoded(frame);
   for (const auto& [replica, serial] : schedulers_) Find(serial)->connection->SendEncoded(frame);
 }

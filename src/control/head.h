@@ -1,11 +1,16 @@
 // Head is the cluster's one place that knows who is a member: it numbers nodes, hears their heartbeats, tells
 // everybody who came and went, and places tasks that nodes send up. It carries out what rules::Membership and
-// rules::GlobalScheduler decide; placement groups are control::Groups'. Further schedulers (control/scheduler.h) hear
-// from it who is there and how busy; nodes hear from it where these are, and ask it when theirs does not answer.
+// rules::GlobalScheduler decide; placement groups are control::Groups', detached actors control::KeptActors'. Further
+// schedulers (control/scheduler.h) hear from it who is there and how busy; nodes hear from it where these are, and ask
+// it when theirs does not answer.
 //
 // Every node's record is in the table of nodes (key "node/<number>", a wire::NodeFacts) before the node is welcomed, so
 // that a restarted control process knows all who were there: they have Membership::kDeadUs to come back by themselves.
-// Numbers are never used twice: the highest record stays for ever.
+// Numbers are never used twice: the highest record stays for ever. A death is on disk before anybody else hears of it:
+// a head that takes over and does not find it there may let the node go on (node/cluster.h).
+//
+// Of several processes one is the head, for a term (HeadOptions::until_us). After its term it neither answers nodes nor
+// declares anybody dead: another one may do both.
 //
 // It is handed links whose peer has proved to be of the cluster. Threads: one loop's. Lifetime: within that of the loop
 // and the tables.
@@ -15,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +28,7 @@
 #include "base/loop.h"
 #include "control/actor_names.h"
 #include "control/groups.h"
+#include "control/kept_actors.h"
 #include "control/tables.h"
 #include "rules/global_scheduler.h"
 #include "rules/membership.h"
@@ -32,10 +39,16 @@
 
 namespace manta::control {
 
+struct HeadOptions {
+  Resources job_quota;  // the most that a job may have at a time; of what it does not name, all
+  // With others that may take over: until when, by base::NowMicros, this one is surely the head. Null: for ever.
+  std::function<std::int64_t()> until_us;
+  std::int64_t wait_us = 0;  // as in wire::NodeWelcome
+};
+
 class Head {
  public:
-  // `job_quota`: the most that a job may have at a time; of what it does not name, all.
-  Head(base::Loop& loop, Tables& tables, Resources job_quota = {});
+  Head(base::Loop& loop, Tables& tables, HeadOptions options = {});
   ~Head();
   Head(const Head&) = delete;
   Head& operator=(const Head&) = delete;
@@ -58,6 +71,7 @@ class Head {
     wire::LinkRole role = wire::LinkRole::kTool;
     std::unique_ptr<wire::Connection> connection;
     bool greeted = false;
+    bool heard = false;     // a heartbeat
     NodeNumber number = 0;  // of a node that was welcomed
     std::uint64_t incarnation = 0;
     std::uint32_t replica = 0;  // of a scheduler
@@ -86,6 +100,10 @@ class Head {
   void StopIfAlone();
   void Perform(const rules::MembershipActions& actions);
   void Died(NodeNumber number, const std::string& why);
+  // Its death is saved: the others may do its work.
+  void Buried(NodeNumber number, const Status& saved);
+  [[nodiscard]] bool InOffice() const;
+  void Tick();
   void Tell(const std::vector<wire::NodeFacts>& changed);
   void TellToken();
   void Save(const wire::NodeFacts& facts, std::function<void(const Status&)> done);
@@ -96,11 +114,12 @@ class Head {
 
   base::Loop& loop_;
   Tables& tables_;
-  const Resources job_quota_;
+  const HeadOptions options_;
   rules::Membership membership_;
   rules::GlobalScheduler scheduler_;
   Groups groups_;
   ActorNameTable names_;
+  KeptActors kept_;
   std::function<void()> on_stop_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
   NodeNumber next_number_ = 1;
@@ -112,6 +131,8 @@ class Head {
   base::Loop::TimerId timer_ = 0;
   std::shared_ptr<wire::Secrets> secrets_;  // null: none to share
   wire::Token told_{};                      // to all nodes
+  std::set<NodeNumber> dying_;              // dead, and not yet on disk
+  bool in_office_ = true;                   // at the last tick
   bool stopping_ = false;
   base::Loop::TimerId stop_timer_ = 0;
   std::size_t saving_ = 0;  // records on their way to the disk

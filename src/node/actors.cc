@@ -70,6 +70,49 @@ Result<Id> Actors::Make(const wire::CreateActor& message, ProcessId creator, con
   return message.actor;
 }
 
+Status Actors::Adopt(const wire::CreateActor& message, ProcessId creator, const Id& job, std::uint32_t epoch,
+                     base::Fd journal, const std::string& why) {
+  const wire::ActorOptions& options = message.options;
+  const rules::ActorPolicy policy{options.class_name, options.name,          options.space,
+                                  options.detached,   options.get_if_exists, options.max_restarts};
+  const Failure lost{Code::kWorkerCrashed, why, {}, {}};
+  if (records_.contains(message.actor)) return Status(Code::kInvalid, Cat(Describe(message.actor), " is here already"));
+  Record& record = records_[message.actor];
+  record.options = options;
+  record.spec = message.spec;
+  record.owner = creator;
+  record.job = job;
+  if (options.replay || options.checkpoint_calls > 0 || options.checkpoint_us > 0) record.journal = std::move(journal);
+  record.exact = false;
+  ActorActions actions;
+  const Status adopted = table_.Adopt(message.actor, job, policy, epoch, lost, &actions);
+  if (!adopted.ok()) {
+    records_.erase(message.actor);
+    return adopted;
+  }
+  Perform(actions);
+  return {};
+}
+
+void Actors::Keep(const Id& actor, const std::vector<JournalPart>& parts, std::function<void(const Status&)> done) {
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (elsewhere_ == nullptr || known == nullptr || !elsewhere_->Keeps(actor)) return done({});
+  elsewhere_->Keep(actor, known->epoch, parts, std::move(done));
+}
+
+void Actors::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message) {
+  const auto it = records_.find(message.actor);
+  if (it == records_.end() || it->second.worker != peer.worker || peer.worker == nullptr) {
+    return peer.connection->Fail(call, Status(Code::kNotFound, "this actor does not run here"));
+  }
+  Keep(message.actor, message.parts, [this, process = peer.process, call](const Status& kept) {
+    Peer* asking = peers_.Find(process);
+    if (asking == nullptr) return;
+    if (!kept.ok()) return asking->connection->Fail(call, kept);
+    asking->connection->Send(wire::Done{}, call);
+  });
+}
+
 void Actors::Ready(Peer& peer, const wire::ActorReady& message) {
   if (peer.worker == nullptr || peer.worker->actor != message.actor || message.actor.empty()) return;
   calls_replayed_ += message.replayed;
@@ -192,9 +235,12 @@ void Actors::JobEnded(const Id& job, bool detached_too) {
   ActorActions actions;
   table_.DriverDied(job, &actions);
   if (detached_too) {
+    leaving_ = true;
     std::vector<Id> detached;
     for (const auto& [id, actor] : table_.actors()) {
-      if (actor.job == job && actor.phase != rules::ActorPhase::kDead) detached.push_back(id);
+      // One that is kept goes on elsewhere.
+      const bool goes_on = elsewhere_ != nullptr && elsewhere_->Keeps(id);
+      if (actor.job == job && actor.phase != rules::ActorPhase::kDead && !goes_on) detached.push_back(id);
     }
     for (const Id& id : detached) table_.Kill(id, false, &actions);
   }
@@ -266,6 +312,7 @@ wire::FarActorState Actors::StateOf(const Id& actor, const Record& record, wire:
 
 // In a group it waits until that is ready, and its bundle here.
 void Actors::RequestLease(const Id& actor) {
+  if (leaving_) return;
   if (elsewhere_ != nullptr) {
     if (!elsewhere_->Place(actor)) WaitHere(actor);
     return;
@@ -318,6 +365,9 @@ void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify
   const wire::FarActorState told = StateOf(actor, record, static_cast<wire::ActorPhase>(notify.phase), notify.failure);
   for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
   for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
+  if (notify.phase == rules::ActorPhase::kRestarting && elsewhere_ != nullptr && elsewhere_->Keeps(actor)) {
+    elsewhere_->Keep(actor, told.epoch, {}, nullptr);
+  }
   if (notify.phase != rules::ActorPhase::kDead) return;
   record.callers.clear();
   record.spec = {};
@@ -389,6 +439,9 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
     }
     if (record.journal.valid()) {
       worker->peer->connection->Send(start, 0, {record.journal.get()});
+      if (elsewhere_ != nullptr && elsewhere_->Keeps(actor)) {
+        worker->peer->connection->Send(wire::CopyWanted{actor});
+      }
     } else {
       worker->peer->connection->Send(start);
     }

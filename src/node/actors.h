@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -36,6 +37,10 @@ class ActorsElsewhere {
   virtual void Attach(ProcessId caller, const Id& actor, NodeNumber host, std::uint32_t epoch) = 0;
   // For good. Its name is free, and its job may be over.
   virtual void Died(const Id& actor, const wire::ActorOptions& options, const Id& job) = 0;
+  // Is it to outlive this node (node/kept_actors.h)? Then what it does is kept before anybody sees an answer.
+  virtual bool Keeps(const Id& actor) = 0;
+  virtual void Keep(const Id& actor, std::uint32_t epoch, const std::vector<JournalPart>& parts,
+                    std::function<void(const Status&)> done) = 0;
 };
 
 class Actors {
@@ -85,6 +90,9 @@ class Actors {
   }
   // As Create, for a creator anywhere, which is held by the caller. The name is the head's to give: none is checked.
   Result<Id> Make(const wire::CreateActor& message, ProcessId creator, const Id& job);
+  // One whose home is lost, in its life `epoch`, with what it has done.
+  Status Adopt(const wire::CreateActor& message, ProcessId creator, const Id& job, std::uint32_t epoch,
+               base::Fd journal, const std::string& why);
   // The living actor's options, for who is about to hold it; kNotFound.
   Result<wire::ActorOptions> Get(const Id& actor);
   // Of a named one that is at home here.
@@ -102,6 +110,11 @@ class Actors {
   void CouldNotStart(const Id& actor, const Failure& why, bool for_good);
   // What has become of its journal there. False: it does not run there.
   bool TakeCopy(NodeNumber host, const wire::FarJournal& message);
+  // Calls back when what is to outlive this node does: at once, if nothing is.
+  void Keep(const Id& actor, const std::vector<JournalPart>& parts, std::function<void(const Status&)> done);
+  // Of an actor that runs here.
+  void Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message);
+  [[nodiscard]] bool Knows(const Id& actor) const { return records_.contains(actor); }
   // For the node where it will run.
   [[nodiscard]] std::vector<wire::FarJournal> Copies(const Id& actor) const;
   // Another node has callers of it; it is told what it is.
@@ -173,6 +186,7 @@ class Actors {
   std::unordered_map<Id, Record> records_;
   Placer* placer_ = nullptr;
   bool leave_workers_ = false;  // inside JobEnded
+  bool leaving_ = false;        // this node: nothing begins any more
   std::uint64_t calls_replayed_ = 0;
   NodeNumber self_ = 0;
   ActorsElsewhere* elsewhere_ = nullptr;  // this is the only node

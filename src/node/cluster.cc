@@ -1,8 +1,10 @@
 #include "node/cluster.h"
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -15,6 +17,7 @@ namespace {
 constexpr std::int64_t kFirstPauseUs = 2'000;
 constexpr std::int64_t kLongestPauseUs = 100'000;
 constexpr std::int64_t kDialUs = 1'000'000;
+constexpr std::int64_t kWelcomeUs = 1'000'000;  // for a head to know a node that comes back
 constexpr std::uint64_t kHelloCall = 1;
 
 // The same for all processes that see the same files: this boot of this machine, and its view of the file system.
@@ -35,7 +38,14 @@ bool NobodyListens(const Status& why) { return why.message().find("nobody listen
 Result<std::unique_ptr<Cluster>> Cluster::Create(base::Loop& loop, ClusterConfig config) {
   if (config.secrets.empty()) config.secrets = wire::Secrets::DefaultFolder();
   if (config.machine.empty()) config.machine = ThisMachine();
-  std::unique_ptr<Cluster> made(new Cluster(loop, std::move(config)));
+  Result<std::unique_ptr<base::Loop>> head_loop = base::Loop::Create();
+  if (!head_loop.ok()) return head_loop.status();
+  std::unique_ptr<Cluster> made(new Cluster(loop, std::move(*head_loop), std::move(config)));
+  if (Status status =
+          loop.Watch(made->head_loop_->fd(), EPOLLIN, [raw = made.get()](std::uint32_t) { raw->RunHead(); });
+      !status.ok()) {
+    return status;
+  }
   Result<std::shared_ptr<wire::Secrets>> secrets = wire::Secrets::Open(made->config_.secrets);
   if (!secrets.ok()) return secrets.status();
   made->secrets_ = std::move(*secrets);
@@ -62,9 +72,24 @@ Result<std::unique_ptr<Cluster>> Cluster::Create(base::Loop& loop, ClusterConfig
 }
 
 Cluster::~Cluster() {
-  loop_.Cancel(retry_);
-  loop_.Cancel(beat_timer_);
-  loop_.Cancel(soon_);
+  loop_.Cancel(run_head_);
+  loop_.Unwatch(head_loop_->fd());
+}
+
+void Cluster::RunHead() {
+  head_loop_->RunOnce(0);
+  if (stand_) Stand();
+  ArmHead();
+}
+
+void Cluster::ArmHead() {
+  loop_.Cancel(std::exchange(run_head_, 0));
+  const int wait_ms = head_loop_->WaitMillis();
+  if (wait_ms < 0) return;
+  run_head_ = loop_.After(wait_ms * std::int64_t{1000}, [this] {
+    run_head_ = 0;
+    RunHead();
+  });
 }
 
 Status Cluster::Join(wire::NodeFacts facts, Events events, std::int64_t timeout_us) {
@@ -75,6 +100,7 @@ Status Cluster::Join(wire::NodeFacts facts, Events events, std::int64_t timeout_
   self_.pid = static_cast<std::uint32_t>(getpid());
   const std::int64_t deadline = base::NowMicros() + timeout_us;
   Connect();
+  ArmHead();
   while (!joined_ && refused_.ok()) {
     const std::int64_t left = deadline - base::NowMicros();
     if (left <= 0) {
@@ -96,27 +122,46 @@ void Cluster::Connect() {
   options.role = wire::LinkRole::kNode;
   options.secrets = secrets_;
   options.timeout_us = kDialUs;
-  dial_ = std::make_unique<wire::Dial>(loop_, config_.head, std::move(options),
+  dial_ = std::make_unique<wire::Dial>(*head_loop_, heads_, std::move(options),
                                        [this](Result<wire::Link> link) { OnConnected(std::move(link)); });
 }
 
 void Cluster::OnConnected(Result<wire::Link> link) {
   dial_.reset();
   if (!link.ok()) return ConnectAgain(link.status());
+  // What a head says over a connection that was given up counts no more.
+  const std::uint64_t serial = ++serial_;
   connection_ = std::make_unique<wire::Connection>(
-      loop_, std::move(link->stream), [this](wire::Frame& frame) { OnFrame(frame); },
-      [this](const Status& why) { OnLost(why); });
+      *head_loop_, std::move(link->stream),
+      [this, serial](wire::Frame& frame) {
+        if (serial == serial_ && connection_ != nullptr) OnFrame(frame);
+      },
+      [this, serial](const Status& why) {
+        if (serial == serial_ && connection_ != nullptr) OnLost(why);
+      });
   if (const Status status = connection_->Start(); !status.ok()) return OnLost(status);
   tried_us_ = base::NowMicros();
   connection_->Send(wire::NodeHello{self_}, kHelloCall);
+  if (!joined_) return;  // its record is written first, which may take its time
+  hello_timer_ = head_loop_->After(kWelcomeUs, [this] {
+    hello_timer_ = 0;
+    connection_->Close(Status(Code::kTimedOut, Cat("the head did not answer within ", kWelcomeUs / 1000, " ms")));
+  });
+}
+
+void Cluster::NextHead() {
+  const std::size_t comma = heads_.find(',');
+  if (comma != std::string::npos) heads_ = Cat(heads_.substr(comma + 1), ",", heads_.substr(0, comma));
 }
 
 void Cluster::OnLost(const Status& why) {
   former_.push_back(std::move(connection_));
   const bool was = std::exchange(welcomed_, false);
   sent_.clear();
-  loop_.Cancel(std::exchange(beat_timer_, 0));
-  loop_.Cancel(std::exchange(soon_, 0));
+  head_loop_->Cancel(std::exchange(beat_timer_, 0));
+  head_loop_->Cancel(std::exchange(soon_, 0));
+  head_loop_->Cancel(std::exchange(hello_timer_, 0));
+  if (!was) NextHead();
   for (const auto& [call, done] : std::exchange(placing_, {})) {
     done(Status(Code::kUnavailable, "the connection to the cluster's head was lost"));
   }
@@ -144,7 +189,7 @@ void Cluster::ConnectAgain(const Status& why) {
     if (leaving_) return;
   }
   pause_us_ = std::clamp(pause_us_ * 2, kFirstPauseUs, kLongestPauseUs);
-  retry_ = loop_.After(pause_us_, [this] {
+  retry_ = head_loop_->After(pause_us_, [this] {
     retry_ = 0;
     Connect();
   });
@@ -218,11 +263,18 @@ void Cluster::OnWelcome(const wire::NodeWelcome& welcome) {
   self_.incarnation = welcome.incarnation;
   job_quota_ = welcome.job_quota;
   links_->SetSelf(welcome.number, welcome.incarnation);
+  wait_us_ = welcome.wait_us;
   lease_.Answered(tried_us_);
   welcomed_ = true;
   pause_us_ = 0;
-  loop_.Cancel(retry_);
-  beat_timer_ = loop_.Every(kHeartbeatUs, [this] {
+  if (silent_ != nullptr) {
+    silent_->Close({});
+    former_.push_back(std::move(silent_));
+  }
+  head_loop_->Cancel(retry_);
+  head_loop_->Cancel(std::exchange(hello_timer_, 0));
+  head_loop_->Cancel(beat_timer_);
+  beat_timer_ = head_loop_->Every(kHeartbeatUs, [this] {
     CheckLease();
     if (welcomed_) Beat();
   });
@@ -278,7 +330,7 @@ void Cluster::Apply(const wire::NodeFacts& facts) {
 // ---- heartbeats ----
 
 void Cluster::Beat() {
-  loop_.Cancel(std::exchange(soon_, 0));
+  head_loop_->Cancel(std::exchange(soon_, 0));
   if (!welcomed_) return;
   rules::Heartbeat heartbeat = events_.load();
   heartbeat.node = self_.number;
@@ -290,19 +342,56 @@ void Cluster::Beat() {
 
 void Cluster::LoadChanged() {
   if (soon_ != 0 || !welcomed_) return;
-  soon_ = loop_.After(kSoonUs, [this] {
+  soon_ = head_loop_->After(kSoonUs, [this] {
     soon_ = 0;
     Beat();
   });
+  ArmHead();
 }
 
 void Cluster::CheckLease() {
-  if (leaving_ || lease_.MayAct(base::NowMicros())) return;
+  if (leaving_ || standing_ || lease_.MayAct(base::NowMicros())) return;
   // The answer may be here already, unread: this process may have been stopped for a while.
   if (connection_ != nullptr) connection_->ReadNow();
   if (leaving_ || lease_.MayAct(base::NowMicros())) return;
+  if (wait_us_ > 0) {
+    stand_ = true;  // RunHead does it, not a callback of the connection
+    return;
+  }
   Fenced(false, Cat("the head at ", config_.head, " has not answered for ", rules::NodeLease::kLengthUs / 1000,
                     " ms: this node is cut off, and others may be doing its work by now"));
+}
+
+void Cluster::Stand() {
+  stand_ = false;
+  if (leaving_) return;
+  standing_ = true;
+  events_.still(true);
+  const std::int64_t began_us = base::NowMicros();
+  std::fprintf(stderr, "mantad: %s stands still: no head at %s has answered for %lld ms\n", self_.name.c_str(),
+               config_.head.c_str(), static_cast<long long>(rules::NodeLease::kLengthUs / 1000));
+  if (connection_ != nullptr) {
+    silent_ = std::move(connection_);
+    NextHead();
+    OnLost(Status(Code::kUnavailable, "it does not answer"));
+  }
+  const auto told_to_end = [] {
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+  };
+  while (!welcomed_ && !leaving_ && !told_to_end()) {
+    if (base::NowMicros() - began_us >= wait_us_) {
+      Fenced(false, Cat("no head at ", config_.head, " has answered for ", wait_us_ / 1'000'000,
+                        " s: this node is cut off, and others may be doing its work by now"));
+      break;
+    }
+    head_loop_->RunOnce(kHeartbeatUs);
+  }
+  standing_ = false;
+  if (!welcomed_ || leaving_) return;
+  std::fprintf(stderr, "mantad: %s goes on after %lld ms\n", self_.name.c_str(),
+               static_cast<long long>((base::NowMicros() - began_us) / 1000));
+  events_.still(false);
 }
 
 void Cluster::Fenced(bool stop, const std::string& why) {

@@ -2,9 +2,14 @@
 // the other nodes, and the port where they reach it.
 //
 // Join registers once and blocks; afterwards everything is the loop's. When the connection to the head is lost, it is
-// made again, and what runs here goes on meanwhile, as long as rules::NodeLease says so. When that ends, or the head
-// says that this node is dead to the others, `fenced` is called: everything here has to end at once, because others may
-// do it again.
+// made again, and what runs here goes on meanwhile, as long as rules::NodeLease says so. When the head says that this
+// node is dead to the others, `fenced` is called: everything here has to end at once, because others may do it again.
+//
+// When the lease is over, nobody may do anything here: a head that is not heard may have had it done elsewhere. If no
+// other head can come (NodeWelcome::wait_us is 0), that is the end. Otherwise the node stands still: `still` is called,
+// and then the whole daemon waits inside of Stand, which runs nothing but the connection to a head. Who takes over
+// knows from the tables whether this node was declared dead. If not, nobody has done its work again, and it goes on.
+// For this the connection to the head is on a loop of its own, which the daemon's loop runs when it does run.
 //
 // Threads: the loop's. Callbacks come from the loop.
 #pragma once
@@ -50,8 +55,10 @@ class Cluster {
     // Came, changed or went; also this node itself.
     std::function<void(const wire::NodeFacts& node)> changed;
     std::function<void(bool stop, const std::string& why)> fenced;
+    // Stop all that runs here, or let it go on.
+    std::function<void(bool still)> still;
     std::function<void()> drain;
-    // About placement groups; false: it makes no sense.
+    // About placement groups and detached actors; false: it makes no sense.
     std::function<bool(const wire::Frame& frame)> groups;
   };
   using OnPlaced = std::function<void(Result<std::vector<rules::Placement>>)>;
@@ -110,7 +117,8 @@ class Cluster {
   void OnTransfer(std::function<void(wire::Link link)> callback) { on_transfer_ = std::move(callback); }
 
  private:
-  Cluster(base::Loop& loop, ClusterConfig config) : loop_(loop), config_(std::move(config)) {}
+  Cluster(base::Loop& loop, std::unique_ptr<base::Loop> head_loop, ClusterConfig config)
+      : loop_(loop), head_loop_(std::move(head_loop)), config_(std::move(config)), heads_(config_.head) {}
 
   using OnAnswer = std::function<void(const Result<wire::Frame*>& frame)>;
   void AskFrame(std::string frame, std::uint64_t call, OnAnswer done);
@@ -128,10 +136,18 @@ class Cluster {
   void ConnectAgain(const Status& why);
   void Beat();
   void CheckLease();
+  void RunHead();
+  // Runs it when its next timer is due.
+  void ArmHead();
+  void Stand();
+  // The next attempt begins with the next of several heads.
+  void NextHead();
   void Fenced(bool stop, const std::string& why);
 
   base::Loop& loop_;
+  const std::unique_ptr<base::Loop> head_loop_;  // of dial_, connection_ and the timers of both
   const ClusterConfig config_;
+  std::string heads_;  // as in config_, in the order in which they are tried
   Events events_;
   std::shared_ptr<wire::Secrets> secrets_;
   std::unique_ptr<NodeLinks> links_;
@@ -145,6 +161,9 @@ class Cluster {
   std::unique_ptr<wire::Dial> dial_;
   std::unique_ptr<wire::Connection> connection_;
   std::vector<std::unique_ptr<wire::Connection>> former_;  // destroyed by the next attempt, not in a callback
+  // To the head that fell silent. Stays open until another connection is made: if that head is only slow, its end
+  // would be a death.
+  std::unique_ptr<wire::Connection> silent_;
   bool welcomed_ = false;
   bool joined_ = false;   // at least once
   bool leaving_ = false;  // said farewell, or was fenced
@@ -154,6 +173,12 @@ class Cluster {
   base::Loop::TimerId retry_ = 0;
   base::Loop::TimerId beat_timer_ = 0;
   base::Loop::TimerId soon_ = 0;
+  base::Loop::TimerId hello_timer_ = 0;
+  base::Loop::TimerId run_head_ = 0;  // of loop_
+  std::int64_t wait_us_ = 0;          // as in NodeWelcome
+  bool stand_ = false;                // to be done, or being done
+  bool standing_ = false;
+  std::uint64_t serial_ = 0;  // of connection_
   rules::NodeLease lease_;
   std::uint64_t sequence_ = 1;                               // 1 is the head's own, at the registration
   std::deque<std::pair<std::uint64_t, std::int64_t>> sent_;  // heartbeats without an answer, and when

@@ -28,7 +28,17 @@ Id JobOf(const Id& actor) { return DeriveId(actor, 0x6465746163686564ULL, 0); }
 
 }  // namespace
 
-FarActors::FarActors(Parts parts, Host host) : parts_(parts), host_(std::move(host)) { Register(); }
+FarActors::FarActors(Parts parts, Host host)
+    : parts_(parts),
+      host_(std::move(host)),
+      kept_(
+          parts.loop, parts.cluster, parts.programs,
+          [this](const Id& actor) { return !host_.has_job(JobOf(actor)) && !parts_.actors.Knows(actor); },
+          [this](const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable, base::Fd journal) {
+            return Adopt(order, job, std::move(executable), std::move(journal));
+          }) {
+  Register();
+}
 
 FarActors::~FarActors() {
   *alive_ = false;
@@ -181,6 +191,7 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
   const wire::ActorOptions& options = message.order.options;
   const auto fail = [&](const Status& why) {
     ReleaseName(options, message.order.actor);
+    if (kept_.Has(message.order.actor)) kept_.Forget(message.order.actor);
     done(why);
   };
   const NodeNumber from = NodeOf(message.creator);
@@ -198,8 +209,17 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
         return done(executable.status());
       }
       host_.add_job(own, message.job, std::move(*executable));
-      MakeHere(message, own, done);
-      host_.check_job(own);
+      kept_.Keep(message, own, [this, alive, message, own, done](const Status& kept) {
+        if (!*alive) return;
+        if (kept.ok()) {
+          MakeHere(message, own, done);
+        } else {
+          ReleaseName(message.order.options, message.order.actor);
+          done(Status(kept.code(),
+                      Cat("cannot keep ", TitleOf(message.order), ", which is detached: ", kept.message())));
+        }
+        host_.check_job(own);
+      });
     };
     if (!IsHere(message.job.home)) return parts_.programs.Get(message.job, add);
     base::Fd executable = parts_.programs.Executable(message.job.job);
@@ -221,6 +241,7 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
 void FarActors::Died(const Id& actor, const wire::ActorOptions& options, const Id& job) {
   ReleaseName(options, actor);
   if (!options.detached) return;
+  kept_.Forget(actor);
   parts_.loop.After(0, [this, alive = alive_, job] {
     if (*alive) host_.check_job(job);
   });
@@ -236,6 +257,20 @@ void FarActors::HeadIsBack() {
   for (wire::ReleaseName& message : std::exchange(releases_, {})) {
     if (!parts_.cluster.Tell(message)) releases_.push_back(std::move(message));
   }
+  kept_.HeadIsBack();
+}
+
+// The home of a detached actor is lost, and this node is the next.
+Status FarActors::Adopt(const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable,
+                        base::Fd journal) {
+  const Id& actor = order.made.order.actor;
+  const Id own = JobOf(actor);
+  host_.add_job(own, job, std::move(executable));
+  const Status adopted =
+      parts_.actors.Adopt(order.made.order, order.made.creator, own, order.epoch, std::move(journal), order.why);
+  host_.check_job(own);
+  if (adopted.ok()) HomeFound(actor, self(), Status(Code::kUnavailable, order.why));
+  return adopted;
 }
 
 // ---- names and handles ----
@@ -277,6 +312,17 @@ void FarActors::Get(NodeNumber home, const Id& actor, ProcessId process, const O
 void FarActors::Kill(Peer& peer, const wire::KillActor& message) {
   NodeNumber home = message.home;
   if (home == 0) home = parts_.guests.HomeOf(message.actor);  // an actor that ends itself
+  if (kept_.Has(message.actor)) home = self();
+  if (const auto it = seen_.find(message.actor); it != seen_.end() && it->second.home != 0) home = it->second.home;
+  if (!IsHere(home) && parts_.cluster.Find(home) == nullptr) {
+    parts_.cluster.Ask<wire::ActorHome>(
+        wire::FindHome{message.actor}, [this, alive = alive_, message](const Result<wire::ActorHome>& found) {
+          if (!*alive || !found.ok()) return;
+          if (IsHere(found.value().home)) return parts_.actors.Kill(message.actor, message.restart);
+          parts_.cluster.links().Send(found.value().home, wire::FarKillActor{message.actor, message.restart});
+        });
+    return;
+  }
   if (IsHere(home)) return parts_.actors.Kill(peer, message);
   parts_.cluster.links().Send(home, wire::FarKillActor{message.actor, message.restart});
 }
@@ -502,7 +548,7 @@ void FarActors::Attach(ProcessId caller, const Id& actor, NodeNumber host, std::
 }
 
 void FarActors::Attach(Peer& peer, const wire::AttachActor& message) {
-  if (IsHere(message.home)) return parts_.actors.Attach(peer, message);
+  if (IsHere(message.home) || kept_.Has(message.actor)) return parts_.actors.Attach(peer, message);
   if (!shm::Arena::Valid(message.queue, 8) || !shm::Arena::Valid(message.lane, 8)) {
     return peer.connection->Close(Status(Code::kCorrupt, "an actor's queue or lane is outside the arena"));
   }
@@ -511,6 +557,9 @@ void FarActors::Attach(Peer& peer, const wire::AttachActor& message) {
   seen.watchers.insert(peer.process);
   seen.callers[peer.process] = Caller{message.queue, message.lane, 0};
   if (fresh) {
+    if (parts_.cluster.Find(message.home) == nullptr) {
+      return LookForHome(message.actor, message.home, Status(Code::kUnavailable, "it is gone"));
+    }
     seen.home = message.home;
     parts_.cluster.links().Send(message.home, wire::FarWatchActor{message.actor});
   } else if (seen.last.state.phase == wire::ActorPhase::kAlive) {
@@ -572,21 +621,13 @@ void FarActors::NodeDown(NodeNumber node, const Status& why) {
     if (placing.state == Placing::State::kAsked && placing.node == node) asked.push_back(id);
   }
   for (const Id& id : asked) Bounced(id);
+  std::vector<Id> homeless;
   for (auto it = seen_.begin(); it != seen_.end();) {
     Seen& seen = it->second;
     const Id actor = it->first;
     if (seen.home == node) {
-      wire::ActorState state = ActorIs(actor, wire::ActorPhase::kDead);
-      state.failure = Failure{Code::kActorDied,
-                              Cat("actor ", ToString(actor), " died: node ", node,
-                                  ", where it was at home, is out of reach: ", why.message()),
-                              {},
-                              {}};
-      for (const ProcessId watcher : seen.watchers) parts_.peers.Send(watcher, state);
-      state.phase = wire::ActorPhase::kGone;
-      for (const ProcessId watcher : seen.watchers) parts_.peers.Send(watcher, state);
-      it = seen_.erase(it);
-      continue;
+      seen.home = 0;
+      homeless.push_back(actor);
     }
     ++it;
     if (seen.last.state.phase != wire::ActorPhase::kAlive || seen.last.host != node) continue;
@@ -612,6 +653,62 @@ void FarActors::NodeDown(NodeNumber node, const Status& why) {
       });
     }
   }
+  for (const Id& actor : homeless) LookForHome(actor, node, why);
+}
+
+void FarActors::LookForHome(const Id& actor, NodeNumber was, const Status& lost) {
+  const auto again = [this, alive = alive_, actor, was, lost](std::int64_t after_us) {
+    parts_.loop.After(after_us, [this, alive, actor, was, lost] {
+      if (!*alive) return;
+      const auto it = seen_.find(actor);
+      if (it != seen_.end() && it->second.home == 0) LookForHome(actor, was, lost);
+    });
+  };
+  parts_.cluster.Ask<wire::ActorHome>(
+      wire::FindHome{actor}, [this, alive = alive_, actor, was, lost, again](const Result<wire::ActorHome>& found) {
+        if (!*alive) return;
+        const auto it = seen_.find(actor);
+        if (it == seen_.end() || it->second.home != 0) return;
+        if (found.ok()) {
+          // The head may not have heard yet that the node is gone.
+          if (IsHere(found.value().home) && !kept_.Has(actor)) return again(kLookUs);
+          if (!IsHere(found.value().home) && parts_.cluster.Find(found.value().home) == nullptr) return again(kLookUs);
+          return HomeFound(actor, found.value().home, lost);
+        }
+        if (found.status().code() == Code::kUnavailable) return again(kHeadGoneUs);
+        SeenDead(actor, found.status().code() == Code::kActorDied
+                            ? found.status().message()
+                            : Cat("node ", was, ", where it was at home, is out of reach: ", lost.message()));
+      });
+}
+
+void FarActors::HomeFound(const Id& actor, NodeNumber home, const Status& lost) {
+  const auto it = seen_.find(actor);
+  if (it == seen_.end()) return;
+  Seen& seen = it->second;
+  wire::ActorState state = ActorIs(actor, wire::ActorPhase::kRestarting);
+  state.exact = false;
+  state.failure = Failure{Code::kWorkerCrashed, Cat("its home was lost: ", lost.message()), {}, {}};
+  seen.callers.clear();  // they attach again
+  seen.last = {};
+  seen.home = home;
+  for (const ProcessId watcher : seen.watchers) parts_.peers.Send(watcher, state);
+  if (IsHere(home)) {
+    seen_.erase(it);
+  } else {
+    parts_.cluster.links().Send(home, wire::FarWatchActor{actor});
+  }
+}
+
+void FarActors::SeenDead(const Id& actor, const std::string& why) {
+  const auto it = seen_.find(actor);
+  if (it == seen_.end()) return;
+  wire::ActorState state = ActorIs(actor, wire::ActorPhase::kDead);
+  state.failure = Failure{Code::kActorDied, Cat("actor ", ToString(actor), " died: ", why), {}, {}};
+  for (const ProcessId watcher : it->second.watchers) parts_.peers.Send(watcher, state);
+  state.phase = wire::ActorPhase::kGone;
+  for (const ProcessId watcher : it->second.watchers) parts_.peers.Send(watcher, state);
+  seen_.erase(it);
 }
 
 }  // namespace manta::node

@@ -1,6 +1,7 @@
 // FarActors is what actors need of other nodes. An actor has a home, which decides about it (node/actors.h): the node
 // of its job's driver, with which it lives and dies; of a detached one, which outlives drivers, the oldest node that
-// lives. Any node may be its host, where its worker runs (node/guests.h), and any process of any node may call it.
+// lives, and after that one the next (node/kept_actors.h). Any node may be its host, where its worker runs
+// (node/guests.h), and any process of any node may call it.
 //
 //   creator's node --FarCreateActor--> home --FarStartActor--> host --FarActorReady--> home
 //   caller's node --FarWatchActor--> home --FarActorState--> caller's node --FarAttachActor--> host
@@ -8,8 +9,9 @@
 // The head gives names (control/actor_names.h). A detached actor is a job of its own, so that the end of its creator's
 // job is not its business; what it prints goes to its creator's driver while there is one.
 //
-// When the connection to a node ends: actors that run there restart elsewhere or die; actors at home there are dead to
-// the callers here; callers here that were attached to an actor there, at home on a third node, try again a few times.
+// When the connection to a node ends: actors that run there restart elsewhere or die; of actors at home there the head
+// says whether they are kept, and where they are at home now: if not, they are dead to the callers here; callers here
+// that were attached to an actor there, at home on a third node, try again a few times.
 //
 // Threads: the loop's.
 #pragma once
@@ -29,6 +31,7 @@
 #include "node/directory.h"
 #include "node/far_leases.h"
 #include "node/guests.h"
+#include "node/kept_actors.h"
 #include "node/placer.h"
 #include "node/programs.h"
 #include "rules/actor_placement.h"
@@ -58,6 +61,8 @@ class FarActors final : public ActorsElsewhere {
     std::function<void(const Id& job, const wire::JobFacts& creators, base::Fd executable)> add_job;
     // It may be over.
     std::function<void(const Id& job)> check_job;
+    // Also one that is about to end.
+    std::function<bool(const Id& job)> has_job;
   };
 
   FarActors(Parts parts, Host host);
@@ -75,6 +80,8 @@ class FarActors final : public ActorsElsewhere {
   void ProcessDied(ProcessId process);
   // The head is there (again).
   void HeadIsBack();
+  // False: it is not about actors.
+  bool OnHeadFrame(const wire::Frame& frame) { return kept_.OnHeadFrame(frame); }
 
   // ---- ActorsElsewhere ----
 
@@ -84,6 +91,11 @@ class FarActors final : public ActorsElsewhere {
   void Tell(NodeNumber node, const wire::FarActorState& state) override;
   void Attach(ProcessId caller, const Id& actor, NodeNumber host, std::uint32_t epoch) override;
   void Died(const Id& actor, const wire::ActorOptions& options, const Id& job) override;
+  bool Keeps(const Id& actor) override { return kept_.Has(actor); }
+  void Keep(const Id& actor, std::uint32_t epoch, const std::vector<JournalPart>& parts,
+            std::function<void(const Status&)> done) override {
+    kept_.Journal(actor, epoch, parts, std::move(done));
+  }
 
  private:
   using OnMade = std::function<void(Result<wire::FarActorMade>)>;
@@ -112,7 +124,7 @@ class FarActors final : public ActorsElsewhere {
   };
   // An actor at home elsewhere that processes here call.
   struct Seen {
-    NodeNumber home = 0;
+    NodeNumber home = 0;  // 0: it is looked for
     wire::FarActorState last;
     std::set<ProcessId> watchers;
     std::map<ProcessId, Caller> callers;
@@ -146,11 +158,18 @@ class FarActors final : public ActorsElsewhere {
   void OnState(NodeNumber from, const wire::FarActorState& message);
   void OnAttached(const wire::FarActorAttached& message);
   void NodeDown(NodeNumber node, const Status& why);
+  // Asks the head where the actor is at home now. `lost`: why it is not where it was.
+  void LookForHome(const Id& actor, NodeNumber was, const Status& lost);
+  void HomeFound(const Id& actor, NodeNumber home, const Status& lost);
+  // For the callers here.
+  void SeenDead(const Id& actor, const std::string& why);
+  Status Adopt(const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable, base::Fd journal);
 
   void Register();
 
   Parts parts_;
   const Host host_;
+  KeptActors kept_;
   std::unordered_map<Id, Placing> placing_;
   std::unordered_map<Id, Seen> seen_;
   std::vector<wire::ReleaseName> releases_;  // that the head has not heard

@@ -135,6 +135,10 @@ void ForkServer::Fork(std::uint64_t ticket, int socket, int out, int error) {
   if (connection_ != nullptr) connection_->Send(wire::Fork{ticket}, 0, {socket, out, error});
 }
 
+void ForkServer::Signal(int number) const {
+  if (pid_ > 0 && !reaped_) kill(pid_, number);  // not reaped, so the number is still its own
+}
+
 void ForkServer::Kill(const std::string& why) {
   if (reaped_ || pid_ <= 0) return;
   if (kill_reason_.empty()) kill_reason_ = why;

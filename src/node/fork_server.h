@@ -52,6 +52,7 @@ class ForkServer {
   void Fork(std::uint64_t ticket, int socket, int out, int error);
   // Something is wrong with it; `died` will say so.
   void Kill(const std::string& why);
+  void Signal(int number) const;
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

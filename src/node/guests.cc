@@ -54,7 +54,13 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call) {
   const bool taken = actors_.TakeCopy(from, message);
   if (call != 0) {
-    if (taken) return cluster_.links().Answer(from, call, wire::Done{});
+    if (taken) {
+      return actors_.Keep(message.actor, message.parts, [this, alive = alive_, from, call](const Status& kept) {
+        if (!*alive) return;
+        if (kept.ok()) return cluster_.links().Answer(from, call, wire::Done{});
+        cluster_.links().Fail(from, call, kept);
+      });
+    }
     // Given up here, and perhaps started elsewhere: what it does counts for nothing, and nobody may hear of it.
     return cluster_.links().Fail(from, call, Status(Code::kNotFound, "this actor is another node's now"));
   }
@@ -71,7 +77,8 @@ void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64
 
 void Guests::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message) {
   const auto it = guests_.find(message.actor);
-  if (it == guests_.end() || it->second.worker != peer.worker || peer.worker == nullptr) {
+  if (it == guests_.end()) return actors_.Copy(peer, call, message);  // at home here, and kept
+  if (it->second.worker != peer.worker || peer.worker == nullptr) {
     return peer.connection->Fail(call, Status(Code::kNotFound, "this actor is not a guest of this node"));
   }
   cluster_.links().Call<wire::Done>(

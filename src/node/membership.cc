@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -61,6 +62,7 @@ Status Daemon::JoinCluster() {
             AddDetachedJob(job, creators, std::move(executable));
           },
           [this](const Id& job) { CheckJob(job); },
+          [this](const Id& job) { return jobs_.contains(job); },
       });
   actors_.Join(*far_actors_, Actors::GuestEvents{
                                  [this](const Id& actor, std::uint64_t lease, const std::vector<std::uint32_t>& gpus) {
@@ -96,8 +98,11 @@ Status Daemon::JoinCluster() {
   };
   events.changed = [this](const wire::NodeFacts& node) { NodeChanged(node); };
   events.fenced = [this](bool stop, const std::string& why) { Fenced(stop, why); };
+  events.still = [this](bool still) { pool_.SignalAll(still ? SIGSTOP : SIGCONT); };
   events.drain = [this] { Drain(); };
-  events.groups = [this](const wire::Frame& frame) { return groups_.OnHeadFrame(frame); };
+  events.groups = [this](const wire::Frame& frame) {
+    return groups_.OnHeadFrame(frame) || far_actors_->OnHeadFrame(frame);
+  };
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
   config_.node = cluster_->self().name;
   peers_.SetNode(cluster_->self().number);

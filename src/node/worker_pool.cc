@@ -160,6 +160,13 @@ void WorkerPool::Signal(const Worker& worker, int number) const {
   if (worker.pidfd.valid()) syscall(SYS_pidfd_send_signal, worker.pidfd.get(), number, nullptr, 0);
 }
 
+void WorkerPool::SignalAll(int number) const {
+  for (const auto& [id, job] : jobs_) {
+    if (job->server != nullptr) job->server->Signal(number);
+  }
+  for (const auto& [ticket, worker] : workers_) Signal(*worker, number);
+}
+
 Worker* WorkerPool::FindByProcess(ProcessId process) const {
   const Peer* peer = peers_.Find(process);
   return peer == nullptr ? nullptr : peer->worker;

@@ -104,6 +104,8 @@ class WorkerPool {
   // core, or in the kernel, stops when it comes out. Undone by SIGCONT, also before it has stopped.
   bool Stop(const Worker& worker) const;
   void Signal(const Worker& worker, int number) const;
+  // All processes of this node but drivers: SIGSTOP, SIGCONT. One that is just being forked does nothing unasked.
+  void SignalAll(int number) const;
 
   [[nodiscard]] Worker* FindByProcess(ProcessId process) const;
   [[nodiscard]] std::vector<Worker*> OfJob(const Id& job) const;

@@ -39,11 +39,12 @@ class ActorNames {
     names_.erase(it);
     return true;
   }
-  // The names that are free by it.
-  std::vector<Name> NodeGone(NodeId home) {
+  // The names that are free by it. `stays(actor)`: that one will have another home.
+  template <typename F>
+  std::vector<Name> NodeGone(NodeId home, F stays) {
     std::vector<Name> freed;
     for (auto it = names_.begin(); it != names_.end();) {
-      if (it->second.home != home) {
+      if (it->second.home != home || stays(it->second.actor)) {
         ++it;
         continue;
       }
@@ -51,6 +52,19 @@ class ActorNames {
       it = names_.erase(it);
     }
     return freed;
+  }
+  std::vector<Name> NodeGone(NodeId home) {
+    return NodeGone(home, [](const Id&) { return false; });
+  }
+  // The actor has another home. Its names.
+  std::vector<Name> Moved(const Id& actor, NodeId home) {
+    std::vector<Name> moved;
+    for (auto& [name, bearer] : names_) {
+      if (bearer.actor != actor) continue;
+      bearer.home = home;
+      moved.push_back(name);
+    }
+    return moved;
   }
 
   [[nodiscard]] const std::map<Name, Bearer>& all() const { return names_; }

@@ -41,5 +41,16 @@ TEST(ActorNames, NamesOfANodeThatIsGoneAreFree) {
   EXPECT_NE(names.Find({"default", "other"}), nullptr);
 }
 
+TEST(ActorNames, AnActorThatHasAnotherHomeKeepsItsName) {
+  ActorNames names;
+  EXPECT_EQ(names.Claim(kBank, {kFirst, 1, ""}).actor, kFirst);
+  EXPECT_EQ(names.Claim({"default", "other"}, {kSecond, 1, ""}).actor, kSecond);
+  const auto stays = [](const Id& actor) { return actor == kFirst; };
+  EXPECT_EQ(names.NodeGone(1, stays), (std::vector<ActorNames::Name>{{"default", "other"}}));
+  EXPECT_EQ(names.Moved(kFirst, 2), std::vector<ActorNames::Name>{kBank});
+  EXPECT_EQ(names.Find(kBank)->home, 2U);
+  EXPECT_TRUE(names.NodeGone(1).empty());
+}
+
 }  // namespace
 }  // namespace manta::rules

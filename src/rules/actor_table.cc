@@ -58,6 +58,25 @@ Result<Id> ActorTable::Create(const Id& actor, const Id& job, const ActorPolicy&
   return actor;
 }
 
+Status ActorTable::Adopt(const Id& actor, const Id& job, const ActorPolicy& policy, std::uint32_t epoch,
+                         const Failure& cause, ActorActions* actions) {
+  const bool taken = !policy.name.empty() && names_.contains({policy.space, policy.name});
+  if (taken || actors_.contains(actor)) {
+    return Status(Code::kInvalid,
+                  Cat("cannot adopt ", Title(actor, policy), ": its ", taken ? "name" : "id", " is taken"));
+  }
+  Actor& adopted = actors_[actor];
+  adopted.policy = policy;
+  adopted.job = job;
+  adopted.phase = ActorPhase::kAlive;
+  adopted.placed = true;
+  adopted.epoch = epoch;
+  if (!policy.name.empty()) names_.emplace(std::pair(policy.space, policy.name), actor);
+  ++living_;
+  WorkerDied(actor, cause, actions);
+  return {};
+}
+
 bool ActorTable::Placed(const Id& actor) {
   Actor* found = Living(actor);
   if (found == nullptr || !found->waits) return false;

@@ -91,6 +91,10 @@ class ActorTable {
   // Its lease was granted and its worker is found or started next. False if it does not wait for one (any more): return
   // the lease.
   bool Placed(const Id& actor);
+  // One of another home, which is lost: as if its process had died here, in the life `epoch`. kInvalid: id or name
+  // taken.
+  Status Adopt(const Id& actor, const Id& job, const ActorPolicy& policy, std::uint32_t epoch, const Failure& cause,
+               ActorActions* actions);
   // The constructor is done.
   void Ready(const Id& actor, ActorActions* actions);
   // It threw: dead for good, also in a restart. A constructor that always throws would restart for ever.

@@ -57,6 +57,23 @@ struct Desk {
   ActorActions actions;
 };
 
+TEST(ActorTable, OneOfAHomeThatIsLostGoesOnAsIfItsProcessHadDied) {
+  Desk desk;
+  ASSERT_TRUE(desk.table.Adopt(Actor(1), kJob, Counter(-1, "bank"), 3, Crash(), &desk.actions).ok());
+  EXPECT_EQ(desk.Said(), "restarting request");
+  EXPECT_EQ(desk.table.Get(Actor(1))->epoch, 4U);
+  EXPECT_EQ(desk.table.Find("bank", "default").value(), Actor(1));
+  EXPECT_TRUE(desk.table.Placed(Actor(1)));
+  desk.table.Ready(Actor(1), &desk.actions);
+  EXPECT_EQ(desk.Said(), "alive");
+  EXPECT_FALSE(desk.table.Adopt(Actor(1), kJob, Counter(-1), 3, Crash(), &desk.actions).ok()) << "it is here already";
+  EXPECT_FALSE(desk.table.Adopt(Actor(2), kJob, Counter(-1, "bank"), 0, Crash(), &desk.actions).ok());
+  // The restarts that it has used count.
+  ASSERT_TRUE(desk.table.Adopt(Actor(3), kJob, Counter(3), 3, Crash(), &desk.actions).ok());
+  EXPECT_EQ(desk.Said(), "dead");
+  EXPECT_EQ(desk.table.living(), 1U);
+}
+
 TEST(ActorTable, AnActorWhoseConstructorNeverBeganIsPlacedAgainAtNoCost) {
   Desk desk;
   const Id id = desk.Make(1, Counter());

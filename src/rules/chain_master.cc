@@ -104,6 +104,9 @@ void ChainMaster::Tick(std::int64_t now_us, ChainMasterActions* actions) {
 
 void ChainMaster::Decide(std::int64_t now_us, ChainMasterActions* actions) {
   if (next_) return;
+  // The very first configuration names a member that may not even know yet which chain it belongs to: nobody counts on
+  // it before it has spoken. Anybody else who joined would have to be filled by it.
+  if (config_.epoch == kCopiedEpoch && facts_[config_.members.front()].incarnation == 0) return;
   ChainConfig next = config_;
 
   // A joiner that lacks nothing is a member.

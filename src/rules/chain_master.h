@@ -5,7 +5,8 @@
 // Invariants:
 //   (1) A configuration is told to somebody only after it is saved; of one epoch there is one.
 //   (2) Whoever is in `members` has every acknowledged write. The last of them is never put out, dead or not: then the
-//       chain waits for it. A joiner becomes one of them when it has said that it lacks nothing.
+//       chain waits for it. A joiner becomes one of them when it has said that it lacks nothing; and the first one,
+//       which the very first configuration names, is waited for before anything is changed.
 //   (3) A lease is granted to the tail of the saved configuration only when no other member's lease can be good: it is
 //       over by our clock, or the member follows this configuration, or is known to be dead.
 //   (4) Nobody is put out because we did not look: after a start everybody has silent_us to speak, and time in which we

@@ -72,6 +72,23 @@ TEST_F(ChainMasterTest, MembersJoinOneAfterTheOtherAtTheEnd) {
   EXPECT_EQ(master_.config().joiner, kNoMember);
 }
 
+// Or the first one, which is empty, would be counted on for a copy that it never had.
+TEST_F(ChainMasterTest, NobodyJoinsBeforeTheFirstHasSpoken) {
+  Renew(2, 0);
+  Renew(3, 0);
+  EXPECT_EQ(epoch(), kCopiedEpoch);
+  now_ += 10 * times_.silent_us;  // however long that takes
+  Renew(2, 0);
+  EXPECT_EQ(epoch(), kCopiedEpoch);
+  EXPECT_EQ(master_.config().joiner, kNoMember);
+  Renew(1, 0);
+  EXPECT_GT(epoch(), kCopiedEpoch);
+  EXPECT_EQ(members(), std::vector<MemberId>{1});
+  Renew(1, epoch());
+  Renew(2, 0);
+  EXPECT_EQ(master_.config().joiner, 2U);
+}
+
 TEST_F(ChainMasterTest, NothingIsToldBeforeItIsSaved) {
   ChainMasterActions actions;
   ChainRenew renew;

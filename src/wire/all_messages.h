@@ -8,6 +8,7 @@
 #include "wire/control_messages.h"
 #include "wire/join.h"
 #include "wire/journal_messages.h"
+#include "wire/kept_messages.h"
 #include "wire/messages.h"
 
 namespace manta::wire {
@@ -35,7 +36,8 @@ using AllMessages =
                FarKillActor, FarWatchActor, FarActorState, FarStartActor, FarStopActor, FarActorRefused,
                FarActorStarting, FarActorReady, FarActorFailed, FarActorDied, FarAttachActor, FarActorAttached,
                FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted, FarTakeBack, FarBye,
-               CopyWanted, CopyJournal, FarJournal, JoinRequest, JoinReply>;
+               CopyWanted, CopyJournal, FarJournal, KeepActor, KeepJournal, ForgetActor, FindHome, ActorHome,
+               KeptJournal, AdoptActor, ActorAdopted, JoinRequest, JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
 inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kNodeBeat, kFarCalls, kFarReplies};

@@ -17,12 +17,12 @@ enum class JournalKind : std::uint16_t {
   kFarJournal,
 };
 
-// N -> W, after ActorStart: answers to callers on other nodes are to wait for the copy.
+// N -> W, after ActorStart: answers are to wait for the copy, at the home or, of a detached actor, at the head.
 struct CopyWanted {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kCopyWanted);
   Id actor;
 };
-// W -> N, a call answered by Done when the home has it.
+// W -> N, a call answered by Done when the home, or the head, has it.
 struct CopyJournal {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kCopyJournal);
   Id actor;

@@ -61,7 +61,7 @@ struct ActorSelf {
   Resources need;
   std::uint32_t epoch = 0;                // restarts
   std::unique_ptr<ActorJournal> journal;  // none: nothing outlives this process
-  std::function<bool()> copy;  // the journal, to another node, its home; false: nobody has it. None: home is here
+  std::function<bool()> copy;  // the journal, to its home or the head; false: nobody has it. None: it is not wanted
   bool serial = true;
   internal::ActorStep step = nullptr;  // not null: calls may end later than their trampolines
 };

@@ -238,7 +238,9 @@ void Worker::StartActor(wire::Frame& frame) {
   actor_->serial = message->options.concurrency == 1;
   actor_->need = message->options.need;
   actor_->epoch = message->epoch;
-  if (actor_->home != owner_->welcome().number) {
+  // A detached one is kept elsewhere also when it is at home here (node/kept_actors.h).
+  const bool kept = message->options.detached && actor_->home != 0;
+  if (kept || actor_->home != owner_->welcome().number) {
     actor_->copy = [this] { return !copied_.load(std::memory_order_acquire) || CopyJournal(); };
   }
   concurrency_ = message->options.concurrency;

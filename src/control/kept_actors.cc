@@ -1,0 +1,303 @@
+#include "control/kept_actors.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+namespace manta::control {
+namespace {
+
+constexpr std::string_view kOrders = "kept/";
+constexpr std::string_view kHomes = "home/";
+constexpr std::string_view kJournals = "journal/";
+
+// What is kept under kHomes.
+struct Home {
+  NodeNumber home = 0;
+  std::uint32_t epoch = 0;
+};
+
+std::string JournalOf(const Id& actor) { return Cat(kJournals, ToHex(actor), "/"); }
+
+std::string PartOf(const Id& actor, std::uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return Cat(JournalOf(actor), text);
+}
+
+template <typename T>
+std::string Encoded(const T& value) {
+  std::string text(EncodedSize(value), '\0');
+  Encode(value, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+template <typename T>
+Result<T> Decoded(const std::string& text) {
+  try {
+    return Decode<T>(std::as_bytes(std::span(text)));
+  } catch (const Error& error) {
+    return Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what()));
+  }
+}
+
+std::string Refusal(const Status& why, std::uint64_t call) {
+  return wire::EncodeFrame(wire::Failed{ToFailure(why)}, call);
+}
+
+}  // namespace
+
+// ---- the tables ----
+
+void KeptActors::Write(std::string key, std::optional<std::string> value, std::function<void(const Status&)> done) {
+  wire::ControlWrite write;
+  write.table = Table::kActors;
+  write.key = std::move(key);
+  write.value = std::move(value);
+  tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
+    if (!*alive) return;
+    if (!written.ok()) {
+      std::fprintf(stderr, "manta-control: cannot save a detached actor: %s\n", written.status().message().c_str());
+    }
+    if (done) done(written.status());
+  });
+}
+
+void KeptActors::ScanAll(const std::string& prefix, std::function<void(const Entry&)> each,
+                         std::function<void(const Status&)> done) {
+  auto next = std::make_shared<std::function<void(std::string)>>();
+  *next = [this, alive = alive_, next, prefix, each = std::move(each), done = std::move(done)](std::string after) {
+    tables_.Scan(Table::kActors, prefix, std::move(after), 0, [alive, next, each, done](const Result<Page>& page) {
+      if (!*alive) return;
+      if (page.ok()) {
+        for (const Entry& entry : page.value().entries) each(entry);
+        if (page.value().more && !page.value().entries.empty()) return (*next)(page.value().entries.back().key);
+      }
+      done(page.status());
+      *next = nullptr;
+    });
+  };
+  (*next)("");
+}
+
+void KeptActors::Erase(const std::string& prefix, const std::string& before) {
+  auto keys = std::make_shared<std::vector<std::string>>();
+  ScanAll(
+      prefix,
+      [keys, before](const Entry& entry) {
+        if (before.empty() || entry.key < before) keys->push_back(entry.key);
+      },
+      [this, keys](const Status&) {
+        for (std::string& key : *keys) Write(std::move(key), std::nullopt, nullptr);
+      });
+}
+
+void KeptActors::SaveHome(const Id& actor, std::function<void(const Status&)> done) {
+  const Kept& kept = kept_[actor];
+  Write(Cat(kHomes, ToHex(actor)), Encoded(Home{kept.home, kept.epoch}), std::move(done));
+}
+
+void KeptActors::Open(const std::function<bool(NodeNumber)>& lives, std::function<void(const Status&)> done) {
+  const auto each = [this, lives](const Entry& entry) {
+    const Result<Home> home = Decoded<Home>(entry.value);
+    Id actor;
+    if (!home.ok() || !FromHex(entry.key.substr(kHomes.size()), &actor)) return;
+    Kept& kept = kept_[actor];
+    kept.epoch = home.value().epoch;
+    kept.home = lives(home.value().home) ? home.value().home : 0;
+    kept.why = "its node was lost while the head was down";
+  };
+  ScanAll(std::string(kHomes), each, std::move(done));
+}
+
+// ---- what nodes say ----
+
+bool KeptActors::OnFrame(NodeNumber from, const wire::Frame& frame, const Reply& reply) {
+  if (const Result<wire::KeepJournal> journal = frame.As<wire::KeepJournal>(); journal.ok()) {
+    Journal(from, journal.value(), frame.call, reply);
+  } else if (const Result<wire::KeepActor> keep = frame.As<wire::KeepActor>(); keep.ok()) {
+    Keep(from, keep.value(), frame.call, reply);
+  } else if (const Result<wire::ForgetActor> forget = frame.As<wire::ForgetActor>(); forget.ok()) {
+    const auto it = kept_.find(forget.value().actor);
+    if (it != kept_.end() && it->second.home == from) Forget(forget.value().actor);
+  } else if (const Result<wire::ActorAdopted> adopted = frame.As<wire::ActorAdopted>(); adopted.ok()) {
+    Adopted(from, adopted.value());
+  } else if (const Result<wire::FindHome> find = frame.As<wire::FindHome>(); find.ok()) {
+    const Id actor = find.value().actor;
+    WhenHome(actor, [actor, call = frame.call, reply](const Result<NodeNumber>& home) {
+      reply(home.ok() ? wire::EncodeFrame(wire::ActorHome{actor, home.value()}, call) : Refusal(home.status(), call));
+    });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void KeptActors::Keep(NodeNumber from, const wire::KeepActor& message, std::uint64_t call, const Reply& reply) {
+  const Id actor = message.made.order.actor;
+  std::string order = Encoded(message);
+  if (order.size() > wire::kMaxControlValue) {
+    return reply(Refusal(Status(Code::kInvalid, Cat("a detached actor is created with ", Bytes(order.size()), ": ",
+                                                    Bytes(wire::kMaxControlValue),
+                                                    " at most can be kept; put what is "
+                                                    "large into the store, and pass a Ref")),
+                         call));
+  }
+  if (kept_.contains(actor))
+    return reply(Refusal(Status(Code::kInvalid, "an actor with this id is kept already"), call));
+  Kept& kept = kept_[actor];
+  kept.home = from;
+  kept.adopted = true;  // it says so itself if that comes to nothing
+  const auto answer = [this, actor, call, reply](const Status& saved) {
+    if (saved.ok()) return reply(wire::EncodeFrame(wire::Done{}, call));
+    Forget(actor);
+    reply(Refusal(saved, call));
+  };
+  Write(Cat(kOrders, ToHex(actor)), std::move(order), [this, actor, answer](const Status& saved) {
+    if (!saved.ok()) return answer(saved);
+    SaveHome(actor, answer);
+  });
+}
+
+void KeptActors::Journal(NodeNumber from, const wire::KeepJournal& message, std::uint64_t call, const Reply& reply) {
+  const auto it = kept_.find(message.actor);
+  if (it == kept_.end() || it->second.home != from) {
+    return reply(Refusal(Status(Code::kNotFound, "this actor is another node's now"), call));
+  }
+  const auto answer = [call, reply](const Status& saved) {
+    if (call != 0) reply(saved.ok() ? wire::EncodeFrame(wire::Done{}, call) : Refusal(saved, call));
+  };
+  if (message.epoch > it->second.epoch) {
+    it->second.epoch = message.epoch;
+    SaveHome(message.actor, message.number == 0 ? std::function<void(const Status&)>(answer) : nullptr);
+  }
+  if (message.number == 0) return;
+  Write(PartOf(message.actor, message.number), Encoded(message.parts),
+        [this, actor = message.actor, since = message.since, answer](const Status& saved) {
+          // Before the answer: then the next part comes after it.
+          if (saved.ok() && since > 1) Erase(JournalOf(actor), PartOf(actor, since));
+          answer(saved);
+        });
+}
+
+void KeptActors::Adopted(NodeNumber from, const wire::ActorAdopted& message) {
+  const auto it = kept_.find(message.actor);
+  if (it == kept_.end() || it->second.home != from) return;
+  Kept& kept = it->second;
+  if (message.failure.ok()) {
+    kept.adopted = true;
+    kept.unable.clear();
+    return Answer(kept, from);
+  }
+  kept.unable.insert(from);
+  kept.home = 0;
+  kept.why = message.failure.message;
+  Appoint();
+}
+
+void KeptActors::Answer(Kept& kept, const Result<NodeNumber>& home) {
+  for (const auto& done : std::exchange(kept.waiting, {})) done(home);
+}
+
+void KeptActors::WhenHome(const Id& actor, std::function<void(const Result<NodeNumber>& home)> done) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end()) return done(Status(Code::kNotFound, Cat("actor ", ToString(actor), " is not detached")));
+  if (it->second.adopted && it->second.home != 0) return done(it->second.home);
+  it->second.waiting.push_back(std::move(done));
+  Appoint();
+}
+
+void KeptActors::Forget(const Id& actor) {
+  auto node = kept_.extract(actor);
+  if (node.empty()) return;
+  Answer(node.mapped(), Status(Code::kNotFound, Cat("actor ", ToString(actor), " has ended")));
+  Write(Cat(kHomes, ToHex(actor)), std::nullopt, nullptr);
+  Write(Cat(kOrders, ToHex(actor)), std::nullopt, nullptr);
+  Erase(JournalOf(actor), {});
+}
+
+void KeptActors::ForgetAll() {
+  std::vector<Id> all;
+  for (const auto& [actor, kept] : kept_) all.push_back(actor);
+  for (const Id& actor : all) Forget(actor);
+}
+
+// ---- homes ----
+
+void KeptActors::NodeUp(NodeNumber node) {
+  for (auto& [actor, kept] : kept_) {
+    if (kept.home != node || kept.adopted) continue;
+    kept.home = 0;  // it has not heard of its appointment
+  }
+  Appoint();
+}
+
+void KeptActors::NodeGone(NodeNumber node, const std::string& why) {
+  for (auto& [actor, kept] : kept_) {
+    kept.unable.erase(node);
+    if (kept.home != node) continue;
+    kept.home = 0;
+    kept.adopted = false;
+    kept.why = Cat("node ", node, ", where it was at home, is gone: ", why);
+  }
+  Appoint();
+}
+
+void KeptActors::Appoint() {
+  const std::vector<NodeNumber> candidates = ways_.candidates();
+  for (auto& [actor, kept] : kept_) {
+    if (kept.home != 0) continue;
+    for (const NodeNumber node : candidates) {
+      if (kept.unable.contains(node)) continue;
+      kept.home = node;
+      kept.adopted = false;
+      break;
+    }
+    if (kept.home == 0) {
+      // It may come back when another node joins; nobody is to wait for that.
+      if (!kept.unable.empty()) Answer(kept, Status(Code::kActorDied, kept.why));
+      continue;
+    }
+    SaveHome(actor, [this, id = actor, home = kept.home](const Status& saved) {
+      const auto it = kept_.find(id);
+      if (it == kept_.end() || it->second.home != home) return;
+      if (saved.ok()) return HandOver(id, home);
+      it->second.home = 0;  // tried again when the next node is heard, or asks
+    });
+  }
+}
+
+void KeptActors::HandOver(const Id& actor, NodeNumber home) {
+  const auto still = [this, actor, home] {
+    const auto it = kept_.find(actor);
+    return it != kept_.end() && it->second.home == home && !it->second.adopted;
+  };
+  ScanAll(
+      JournalOf(actor),
+      [this, actor, home, still](const Entry& entry) {
+        Result<std::vector<JournalPart>> parts = Decoded<std::vector<JournalPart>>(entry.value);
+        if (!parts.ok() || !still()) return;
+        const std::uint64_t number = std::strtoull(entry.key.c_str() + entry.key.rfind('/') + 1, nullptr, 16);
+        ways_.send(home, wire::EncodeFrame(wire::KeptJournal{actor, number, std::move(*parts)}));
+      },
+      [this, actor, home, still](const Status& read) {
+        if (!still()) return;
+        if (!read.ok()) {
+          kept_[actor].home = 0;  // tried again when the next node is heard, or asks
+          return;
+        }
+        tables_.Get(Table::kActors, Cat(kOrders, ToHex(actor)),
+                    [this, alive = alive_, actor, home, still](const Result<ControlValue>& value) {
+                      if (!*alive || !still() || !value.ok() || value.value().version == 0) return;
+                      Result<wire::KeepActor> order = Decoded<wire::KeepActor>(value.value().value);
+                      if (!order.ok()) return;
+                      const Kept& kept = kept_[actor];
+                      ways_.send(home, wire::EncodeFrame(wire::AdoptActor{std::move(order->made), order->file,
+                                                                          kept.epoch, kept.why}));
+                      ways_.moved(actor, home);
+                    });
+      });
+}
+
+}  // namespace manta::control

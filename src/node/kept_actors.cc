@@ -1,0 +1,247 @@
+#include "node/kept_actors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/failpoint.h"
+#include "shm/journal.h"
+#include "shm/journal_copy.h"
+
+namespace manta::node {
+namespace {
+
+constexpr std::int64_t kAgainUs = 50'000;
+constexpr std::int64_t kFreeUs = 5'000;
+constexpr std::uint64_t kPartBytes = 16ULL << 20;  // of one message
+constexpr std::uint64_t kWholeAfter = 4ULL << 20;  // and four times what it was then
+
+std::uint64_t BytesOf(const std::vector<JournalPart>& parts) {
+  std::uint64_t bytes = 0;
+  for (const JournalPart& part : parts) bytes += part.bytes.size();
+  return bytes;
+}
+
+// For messages of a fair size. What says how much there is comes last, with the answers that it names: as long as that
+// is missing, the rest counts for nothing.
+std::vector<std::vector<JournalPart>> Split(const std::vector<JournalPart>& parts) {
+  std::vector<JournalPart> calls;
+  std::vector<JournalPart> rest;
+  for (const JournalPart& part : parts) {
+    (part.offset >= shm::kJournalHeader + shm::kAnswersBytes ? calls : rest).push_back(part);
+  }
+  std::vector<std::vector<JournalPart>> groups = shm::Split(calls, kPartBytes);
+  if (groups.empty()) groups.emplace_back();
+  if (groups.size() > 1) groups.emplace_back();
+  groups.back().insert(groups.back().end(), rest.begin(), rest.end());
+  return groups;
+}
+
+}  // namespace
+
+// ---- at home ----
+
+void KeptActors::Keep(const wire::FarCreateActor& made, const Id& job, OnDone done) {
+  wire::KeepActor message;
+  message.made = made;
+  const auto file = std::make_shared<std::string>();
+  programs_.Describe(job, true, [file](const Result<wire::JobFacts>& same) {
+    if (same.ok()) *file = same.value().file;
+  });
+  programs_.Describe(job, false,
+                     [this, alive = alive_, file, message, done](const Result<wire::JobFacts>& described) mutable {
+                       if (!*alive) return;
+                       if (!described.ok()) return done(described.status());
+                       message.made.job.program_sha256 = described.value().program_sha256;
+                       message.made.job.program_bytes = described.value().program_bytes;
+                       message.made.job.file.clear();
+                       message.file = *file;
+                       const Id actor = message.made.order.actor;
+                       cluster_.Ask<wire::Done>(message, [this, alive, actor, done](const Result<wire::Done>& kept) {
+                         if (!*alive) return;
+                         if (kept.ok()) {
+                           kept_[actor];
+                         } else {
+                           Forget(actor);  // it may be kept, and the answer lost
+                         }
+                         done(kept.status());
+                       });
+                     });
+}
+
+void KeptActors::Forget(const Id& actor) {
+  auto gone = kept_.extract(actor);
+  if (!cluster_.Tell(wire::ForgetActor{actor})) forgotten_.push_back(actor);
+  if (gone.empty()) return;
+  for (const OnDone& done : gone.mapped().waiting) done(Status(Code::kNotFound, "the actor has ended"));
+}
+
+void KeptActors::HeadIsBack() {
+  for (const Id& actor : std::exchange(forgotten_, {})) Forget(actor);
+  for (const auto& [actor, kept] : kept_) cluster_.Tell(wire::ActorAdopted{actor, {}});
+}
+
+void KeptActors::Journal(const Id& actor, std::uint32_t epoch, const std::vector<JournalPart>& parts, OnDone done) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end()) {
+    if (done) done(Status(Code::kNotFound, "this actor is another node's now"));
+    return;
+  }
+  Kept& kept = it->second;
+  kept.epoch = epoch;
+  if (parts.empty() && !done) {
+    cluster_.Tell(wire::KeepJournal{actor, epoch, 0, 0, {}});
+    return;
+  }
+  kept.parts.insert(kept.parts.end(), parts.begin(), parts.end());
+  kept.waiting.push_back(std::move(done));
+  if (!kept.under_way) SendParts(actor);
+}
+
+void KeptActors::SendParts(const Id& actor) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end() || it->second.waiting.empty()) return;
+  Kept& kept = it->second;
+  kept.under_way = true;
+  const std::vector<JournalPart> parts = std::exchange(kept.parts, {});
+  auto waiting = std::make_shared<std::vector<OnDone>>(std::exchange(kept.waiting, {}));
+  if (!kept.copy.valid()) {
+    if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) kept.copy = std::move(*made);
+  }
+  if (kept.copy.valid() && !shm::Write(kept.copy.get(), parts).ok()) kept.copy = {};
+  kept.bytes += BytesOf(parts);
+  const auto done = [this, alive = alive_, actor, waiting](const Status& status) {
+    base::Failpoint("node.kept");
+    for (const OnDone& one : *waiting) one(status);
+    if (!*alive) return;
+    const auto still = kept_.find(actor);
+    if (still == kept_.end()) return;
+    still->second.under_way = false;
+    const bool much = still->second.bytes > kWholeAfter + 4 * still->second.whole;
+    if (status.ok() && much && still->second.copy.valid()) return SendWhole(actor);
+    SendParts(actor);
+  };
+  SendGroups(actor, std::make_shared<const Groups>(Split(parts)), 0, 0, done);
+}
+
+void KeptActors::SendGroups(const Id& actor, std::shared_ptr<const Groups> groups, std::size_t at, std::uint64_t since,
+                            OnDone done) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end()) return done(Status(Code::kNotFound, "the actor has ended"));
+  const bool last = at + 1 == groups->size();
+  wire::KeepJournal message{actor, it->second.epoch, it->second.next++, last ? since : 0, (*groups)[at]};
+  SendMessage(actor, std::move(message), [this, actor, groups, at, since, last, done](const Status& kept) {
+    if (kept.ok() && !last) return SendGroups(actor, groups, at + 1, since, done);
+    done(kept);
+  });
+}
+
+void KeptActors::SendMessage(const Id& actor, wire::KeepJournal message, OnDone done) {
+  cluster_.Ask<wire::Done>(message, [this, alive = alive_, actor, message, done](const Result<wire::Done>& answer) {
+    if (!*alive) return;
+    if (answer.ok() || answer.status().code() == Code::kNotFound) return done(answer.status());
+    // The head is down, or its disk is full: as long as that lasts.
+    loop_.After(kAgainUs, [this, alive, actor, message, done] {
+      if (!*alive) return;
+      if (!kept_.contains(actor)) return done(Status(Code::kNotFound, "the actor has ended"));
+      SendMessage(actor, message, done);
+    });
+  });
+}
+
+void KeptActors::SendWhole(const Id& actor) {
+  Kept& kept = kept_[actor];
+  const Result<std::vector<JournalPart>> all = shm::AllOf(kept.copy.get());
+  kept.bytes = 0;
+  if (!all.ok()) return SendParts(actor);
+  kept.whole = BytesOf(all.value());
+  kept.under_way = true;
+  SendGroups(actor, std::make_shared<const Groups>(Split(all.value())), 0, kept.next,
+             [this, alive = alive_, actor](const Status&) {
+               if (!*alive) return;
+               const auto still = kept_.find(actor);
+               if (still == kept_.end()) return;
+               still->second.under_way = false;
+               SendParts(actor);
+             });
+}
+
+// ---- the next home ----
+
+bool KeptActors::OnHeadFrame(const wire::Frame& frame) {
+  if (const Result<wire::KeptJournal> journal = frame.As<wire::KeptJournal>(); journal.ok()) {
+    Kept& coming = coming_[journal.value().actor];
+    if (!coming.copy.valid()) {
+      if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) coming.copy = std::move(*made);
+    }
+    coming.next = std::max(coming.next, journal.value().number + 1);
+    coming.bytes += BytesOf(journal.value().parts);
+    if (!coming.copy.valid() || !shm::Write(coming.copy.get(), journal.value().parts).ok()) coming.whole = 1;  // broken
+    return true;
+  }
+  if (const Result<wire::AdoptActor> order = frame.As<wire::AdoptActor>(); order.ok()) {
+    Adopt(order.value());
+    return true;
+  }
+  return false;
+}
+
+void KeptActors::Tell(const Id& actor, const Status& adopted) {
+  cluster_.Tell(wire::ActorAdopted{actor, adopted.ok() ? Failure() : ToFailure(adopted)});
+}
+
+void KeptActors::Adopt(const wire::AdoptActor& order) {
+  const Id& actor = order.made.order.actor;
+  if (kept_.contains(actor)) return Tell(actor, {});
+  if (!free_(actor)) {
+    loop_.After(kFreeUs, [this, alive = alive_, order] {
+      if (*alive) Adopt(order);
+    });
+    return;
+  }
+  // By its path on the machine where it was made, or from who made it.
+  wire::JobFacts same = order.made.job;
+  same.file = order.file;
+  const auto fetch = [this, alive = alive_, order] {
+    programs_.Get(order.made.job, [this, alive, order](Result<base::Fd> executable) {
+      if (*alive) Take(order, order.made.job, std::move(executable));
+    });
+  };
+  if (same.file.empty()) return fetch();
+  programs_.Get(same, [this, order, same, fetch](Result<base::Fd> executable) {
+    if (!executable.ok()) return fetch();
+    Take(order, same, std::move(executable));
+  });
+}
+
+void KeptActors::Take(const wire::AdoptActor& order, const wire::JobFacts& job, Result<base::Fd> executable) {
+  const Id& actor = order.made.order.actor;
+  auto node = coming_.extract(actor);
+  Kept kept = node.empty() ? Kept() : std::move(node.mapped());
+  if (!executable.ok()) {
+    return Tell(actor,
+                Status(Code::kActorDied, Cat("actor ", order.made.order.options.class_name, " (", ToString(actor),
+                                             ") cannot come back on node ", cluster_.self().name,
+                                             ": its program is not to be had: ", executable.status().message())));
+  }
+  if (!kept.copy.valid() && kept.whole == 0) {
+    if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) kept.copy = std::move(*made);
+  }
+  // One that its process writes, and one that is compared with nothing: what the head has.
+  Result<base::Fd> journal = shm::Journal::Make();
+  const Result<std::vector<JournalPart>> all =
+      kept.copy.valid() && kept.whole == 0 ? shm::AllOf(kept.copy.get())
+                                           : Result<std::vector<JournalPart>>(Status(Code::kOutOfMemory, "no memory"));
+  Status status = !journal.ok() ? journal.status() : all.status();
+  if (status.ok()) status = shm::Write(journal->get(), all.value());
+  if (!status.ok()) return Tell(actor, status);
+  kept.epoch = order.epoch;
+  kept.bytes = 0;
+  kept.whole = BytesOf(all.value());
+  kept_[actor] = std::move(kept);
+  status = on_adopt_(order, job, std::move(*executable), std::move(*journal));
+  base::Failpoint("node.adopting");
+  if (!status.ok()) kept_.erase(actor);
+  Tell(actor, status);
+}
+
+}  // namespace manta::node
