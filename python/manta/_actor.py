@@ -12,6 +12,11 @@ from .exceptions import PendingCallsLimitExceeded, UnavailableError
 
 T = TypeVar("T")
 _METHOD = "__manta_method__"
+# What Ray's users call of every actor: what it is here, and its options.
+_OF_RAY: dict[str, tuple[str, dict[str, Any]]] = {
+    "__ray_ready__": ("__manta_ready__", {"read_only": True}),
+    "__ray_terminate__": ("__manta_terminate__", {}),
+}
 _ASYNC_CONCURRENCY = 1000  # calls at a time of a class with coroutines, unless asked otherwise
 
 
@@ -114,6 +119,9 @@ class ActorHandle(Generic[T]):
         self._target = _Target(actor, class_name, max_pending, groups)
 
     def __getattr__(self, name: str) -> ActorMethod:
+        if name in _OF_RAY:
+            made = self.__dict__[name] = ActorMethod(self._target, *_OF_RAY[name])
+            return made
         if name.startswith("__") and not name.startswith("__manta_") and name != "__call__":
             raise AttributeError(name)
         options: dict[str, Any] = {}

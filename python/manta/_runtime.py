@@ -288,10 +288,17 @@ def put(value: R, *, durable: bool = False) -> _core.ObjectRef[R]:
     return _core.put_durable(value) if durable else _core.put(value)
 
 
-def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None,
-         fetch_local: bool = True) -> tuple[list[_core.ObjectRef[R]], list[_core.ObjectRef[R]]]:
+@overload
+def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = ..., timeout: float | None = ...,
+         fetch_local: bool = ...) -> tuple[list[_core.ObjectRef[R]], list[_core.ObjectRef[R]]]: ...
+@overload
+def wait(object_refs: Sequence[Any], *, num_returns: int = ..., timeout: float | None = ...,
+         fetch_local: bool = ...) -> tuple[list[Any], list[Any]]: ...
+def wait(object_refs: Sequence[Any], *, num_returns: int = 1, timeout: float | None = None,
+         fetch_local: bool = True) -> tuple[list[Any], list[Any]]:
     """(ready, rest), both in the order given; `ready` never has more than `num_returns`. With `fetch_local`, a value
-    that another node's store has is brought here, and ready when it has come.
+    that another node's store has is brought here, and ready when it has come. A generator is ready when ``next`` of it
+    would not wait.
     """
     if isinstance(object_refs, _core.ObjectRef):
         raise TypeError("wait takes a list of ObjectRefs, not one")
@@ -300,7 +307,21 @@ def wait(object_refs: Sequence[_core.ObjectRef[R]], *, num_returns: int = 1, tim
         raise ValueError("wait: the list has an ObjectRef twice")
     if num_returns < 1 or num_returns > len(refs):
         raise ValueError(f"wait: num_returns={num_returns} of {len(refs)} values; it must be 1 to their number")
-    return _core.wait(refs, num_returns, timeout, fetch_local)
+    if all(type(ref) is _core.ObjectRef for ref in refs):
+        return _core.wait(refs, num_returns, timeout, fetch_local)
+    return _wait_for_generators(refs, num_returns, timeout, fetch_local)
+
+
+def _wait_for_generators(given: list[Any], count: int, timeout: float | None,
+                         fetch_local: bool) -> tuple[list[Any], list[Any]]:
+    from ._stream import ObjectRefGenerator
+
+    refs = [one.pending() if isinstance(one, ObjectRefGenerator) else one for one in given]
+    open_refs = [ref for ref in refs if ref is not None]
+    missing = count - (len(refs) - len(open_refs))  # those that have ended are ready
+    ready = set(_core.wait(open_refs, missing, timeout, fetch_local)[0]) if missing > 0 else set()
+    first = [one for one, ref in zip(given, refs, strict=True) if ref is None or ref in ready][:count]
+    return first, [one for one in given if not any(one is taken for taken in first)]
 
 
 def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> None:

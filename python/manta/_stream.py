@@ -114,7 +114,18 @@ def _drop(actor: Any, stream: str) -> None:
     actor.__dict__.get(STREAMS, {}).pop(stream, None)
 
 
-METHODS = {"__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop,
+def _ready(_: Any) -> bool:
+    return True  # its constructor has run
+
+
+def _terminate(_: Any) -> None:
+    from ._actor import exit_actor
+
+    exit_actor()
+
+
+METHODS = {"__manta_ready__": _ready, "__manta_terminate__": _terminate,
+           "__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop,
            "__manta_start_async__": _start_async, "__manta_step_async__": _step_async}
 
 
@@ -164,6 +175,10 @@ class ObjectRefGenerator:
         else:
             self._ask(1)
         return what == _ITEM
+
+    def pending(self) -> _core.ObjectRef[Any] | None:
+        """Ready when ``next`` would return or raise at once; None: it would raise StopIteration."""
+        return None if self._over else self._calls[0][0]
 
     def __aiter__(self) -> ObjectRefGenerator:
         return self

@@ -706,3 +706,16 @@ def test_a_class_cannot_inherit_from_an_actor_class():
     with pytest.raises(TypeError, match="plain class"):
         class Derived(Counter):
             pass
+
+
+def test_every_actor_can_be_awaited_and_ended_as_in_ray():
+    @manta.remote
+    class Async:
+        async def one(self):
+            return 1
+
+    for actor in (Counter.remote(), Async.remote()):
+        assert manta.get(actor.__ray_ready__.remote(), timeout=100) is True
+        actor.__ray_terminate__.remote()
+        with pytest.raises(exceptions.ActorDiedError):
+            manta.get(actor.__ray_ready__.remote(), timeout=100)

@@ -3,6 +3,7 @@ import os
 import time
 
 import pytest
+import signs
 
 import manta
 from manta import exceptions
@@ -218,3 +219,27 @@ def test_environment_of_generators():
 
     assert [manta.get(ref) for ref in read.remote()] == ["on"]
     assert [manta.get(ref) for ref in manta.get(read.options(num_returns="dynamic").remote())] == ["on"]
+
+
+def test_wait_takes_generators(tmp_path):
+    @manta.remote
+    def items(path, count):
+        for i in range(count):
+            assert signs.wait(f"{path}.{i}")
+            yield i
+
+    quick, slow = str(tmp_path / "quick"), str(tmp_path / "slow")
+    generators = [items.remote(slow, 1), items.remote(quick, 1)]
+    ref = manta.put("x")
+    assert manta.wait(generators, timeout=0.05) == ([], generators)
+    signs.give(quick + ".0")
+    assert manta.wait(generators, timeout=100) == ([generators[1]], [generators[0]])
+    assert manta.wait([*generators, ref], num_returns=2, timeout=100) == ([generators[1], ref], [generators[0]])
+    assert manta.get(next(generators[1])) == 0
+    assert list(generators[1]) == []
+    assert manta.wait(generators, timeout=0) == ([generators[1]], [generators[0]])  # it is over
+    signs.give(slow + ".0")
+    assert manta.wait(generators, num_returns=2, timeout=100) == (generators, [])
+    assert [manta.get(item) for item in generators[0]] == [0]
+    with pytest.raises(TypeError, match="item 0"):
+        manta.wait([3], timeout=1)
