@@ -155,6 +155,8 @@ class Owner {
   // Returns when all that this process has seen is on disk.
   Status Commit();
   // For a call that the calling thread is about to run itself (InPlaceRunner): its futures, one for each return.
+  // Before the daemon hears that the job has ended: what happened is in the ring.
+  void WriteDown();
   std::vector<Entry*> BeginReplay(shm::SpecHeader* header);
   // A value under the name that it had when it was recorded; for as long as the process lives.
   void Plant(const Id& id, std::span<const std::byte> value);
@@ -377,9 +379,12 @@ class Owner {
   // Lineage on disk (record.cc).
   void StartRecording();
   std::uint64_t& RecordOf(const Entry* entry);
-  void NoteCall(Entry* entry, const shm::SpecHeader& header, std::string_view name,
-                std::span<const std::byte> arguments, const CallOrigin& origin);
-  void NoteOutcome(const Entry* entry);
+  void NoteCall(Entry* entry, const CallOrigin& origin);
+  void NoteOutcome(Entry* entry);
+  [[nodiscard]] bool HasNotes(const Entry* entry);
+  void WriteNotes(std::size_t most = SIZE_MAX);
+  void WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor);
+  void WriteOutcome(const Entry* entry);
   void Recorded();
   // The call was made, and ended, before a crash: then it is over.
   bool Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments);
@@ -488,6 +493,15 @@ class Owner {
   std::mutex wait_mutex_;
   bool leader_ = false;
   std::vector<Follower*> followers_;
+  struct Note {
+    Entry* entry = nullptr;
+    std::uint64_t call = 0;  // its number; kAnswer: what came of it
+  };
+  static constexpr std::uint64_t kAnswer = UINT64_MAX;
+  std::vector<Note> notes_;  // to be written, from `next_note_` on
+  std::size_t next_note_ = 0;
+  std::size_t most_notes_ = 1;  // more are written at once
+  CallOrigin noted_;            // who made the calls
   std::atomic<std::uint32_t> following_{0};  // followers_.size(), for a look without the mutex
   std::atomic<std::uint64_t> pumped_{0};     // times somebody looked
   shm::WakePace woke_;                       // of workers

@@ -350,6 +350,7 @@ void Owner::Resend(Entry* task) {
     stored.owner = OwnerOf(input);
     input->flags |= Entry::kSharedPlace;
     // Nobody reads the spec now: the call is not in a queue.
+  WriteNotes();
     std::memcpy(at + (item.value().data - at), &stored, sizeof stored);
   }
   Push(task);
@@ -443,6 +444,7 @@ void Owner::OnObjectLost(const wire::ObjectLost& message) {
     AnnounceLocked(entry, &frames);
   } else if (entry->done() && !entry->missing()) {
     PublishLocked(entry, true, &frames);
+  WriteNotes();
   }
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   Unref(entry);
