@@ -128,7 +128,8 @@ Result<DurableValues*> Owner::Durable() {
   if (!secrets.ok()) return secrets.status();
   const std::lock_guard lock(far_mutex_);
   if (durable_values_ == nullptr) {
-    durable_values_ = std::make_unique<DurableValues>(*thread.value(), setup_.welcome.head, secrets.value());
+    durable_values_ = std::make_unique<DurableValues>(*thread.value(), setup_.welcome.head, secrets.value(),
+                                                      setup_.runner == nullptr ? setup_.welcome.number : 0);
   }
   return durable_values_.get();
 }
