@@ -1,5 +1,7 @@
 // Lineage on disk: what a job with a name leaves when it is killed, what `manta lineage` and `manta replay` make of it,
 // and that a job that ends well leaves nothing.
+#include <sys/mount.h>
+
 #include <filesystem>
 #include <regex>
 
@@ -193,6 +195,65 @@ TEST_F(LineageTest, AJobThatIsResumedRunsOnlyWhatHadNotEnded) {
   EXPECT_NE(third.Out().find("sum 450"), std::string::npos) << third.Out();
   EXPECT_THAT(Lines(ReadFile(effects)), ::testing::ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"));
   EXPECT_FALSE(JobIsThere("on"));
+}
+
+TEST_F(LineageTest, AJobThatCrashesAgainBeforeItGotAnyFurtherIsResumedAllTheSame) {
+  const std::string effects = folder_.path() + "/effects";
+  Child first("durable", {"effects", "again", effects, "10", "6"});
+  ASSERT_TRUE(first.Says("half", 60s)) << first.Out() << first.Err();
+  Kill(first);
+  // Once where the first was killed, once before its first call, once as soon as its main runs.
+  for (const char* stop : {"6", "0"}) {
+    Child next("durable", {"resume", "again", effects, "10", stop});
+    ASSERT_TRUE(next.Says("half", 60s)) << next.Out() << next.Err();
+    Kill(next);
+  }
+  Child hasty("durable", {"resume", "again", effects, "10", "0"});
+  ASSERT_TRUE(hasty.Says("main runs", 60s)) << hasty.Err();
+  Kill(hasty);
+  EXPECT_EQ(Lines(ReadFile(effects)).size(), 6U);
+  Child last("durable", {"resume", "again", effects, "10", "-1"});
+  EXPECT_EQ(last.Finish(), 0) << last.Err();
+  EXPECT_NE(last.Out().find("sum 450"), std::string::npos) << last.Out();
+  EXPECT_THAT(Lines(ReadFile(effects)), ::testing::ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"));
+  EXPECT_FALSE(JobIsThere("again"));
+}
+
+TEST_F(LineageTest, ADurablePutThatIsTooLargeForTheStoreIsRefusedAndLeavesNothing) {
+  Child driver("durable", {"oversized", "large"});
+  EXPECT_EQ(driver.Finish(), 0) << driver.Out() << driver.Err();
+  EXPECT_NE(driver.Out().find("refused 0 files"), std::string::npos) << driver.Out();
+  EXPECT_NE(driver.Out().find("kept 1 files"), std::string::npos) << driver.Out();
+}
+
+// The state on a file system of 4 MiB, if we may mount one.
+class FullState : public LineageTest {
+ protected:
+  void SetUp() override {
+    LineageTest::SetUp();
+    std::filesystem::create_directory(state_);
+    mounted_ = mount("tmpfs", state_.c_str(), "tmpfs", 0, "size=4m,mode=0700") == 0;
+  }
+  void TearDown() override {
+    if (mounted_) {
+      EXPECT_EQ(umount(state_.c_str()), 0) << "somebody still holds a file there";
+    }
+    LineageTest::TearDown();
+  }
+  bool mounted_ = false;
+};
+
+TEST_F(FullState, CommitAndADurablePutSayThatTheDiskIsFullAndGoOnWhenThereIsRoom) {
+  if (!mounted_) GTEST_SKIP() << "needs the right to mount a tmpfs";
+  Child driver("durable", {"full", "crowded"});
+  EXPECT_EQ(driver.Finish(60s), 0) << driver.Out() << driver.Err();
+  const std::string out = driver.Out();
+  EXPECT_NE(out.find("no room to commit: Commit: lineage cannot be written to " + state_), std::string::npos) << out;
+  EXPECT_NE(out.find("no room to put: Put: the value (1.0 MiB) is not durable: cannot write"), std::string::npos)
+      << out;
+  EXPECT_NE(out.find("there is room: kept 1 files"), std::string::npos) << out;
+  EXPECT_NE(out.find("ended"), std::string::npos) << out;
+  EXPECT_FALSE(JobIsThere("crowded"));
 }
 
 TEST_F(LineageTest, AJobThatIsResumedAndCallsSomethingElseIsTold) {

@@ -108,13 +108,21 @@ class RecoveryTest : public ClusterFixture {
   void SetUp() override {
     ClusterFixture::SetUp();
     log_ = folder_.path() + "/log";
-    Start({"--head", "--listen", "127.0.0.1:0", "--name", "n1", "--resource", "copper=1"});
+    std::vector<std::string> head{"--head", "--listen", "127.0.0.1:0", "--name", "n1", "--resource", "copper=1"};
+    for (const std::string& word : Options()) head.push_back(word);
+    Start(head);
     Start({"--join", Head(), "--name", "n2", "--resource", "gold=1"});
     Init();
   }
   void Start(std::vector<std::string> words) {
     words.insert(words.end(), {"--cpus", "1"});
     ClusterFixture::Start(std::move(words), "134217728");
+  }
+  // Of the driver's node.
+  [[nodiscard]] virtual std::vector<std::string> Options() const {
+    // All of this also holds if nearly all lineage is on disk; see LittleMemory.
+    const char* memory = std::getenv("MANTA_LINEAGE_MEMORY");
+    return memory == nullptr ? std::vector<std::string>() : std::vector<std::string>{"--lineage-memory", memory};
   }
   // Everything golden was made on n2. From now on n3 can, and n2 is gone.
   void LoseTheGoldenNode() {
@@ -332,6 +340,82 @@ TEST_F(RecoveryTest, ATaskThatMayRunOnceIsNotRunAgain) {
   LoseTheGoldenNode();
   EXPECT_THAT(MessageOf<LostError>([&] { made.Get(); }), ::testing::HasSubstr("only once"));
   EXPECT_EQ(Counts(), (std::map<std::string, int>{{"make5", 1}}));
+}
+
+// Lineage beyond a few calls goes to disk.
+class LittleMemory : public RecoveryTest {
+ protected:
+  [[nodiscard]] std::vector<std::string> Options() const override { return {"--lineage-memory", "4096"}; }
+  static constexpr std::size_t kFew = 1000;
+};
+
+Block Begin(const std::string& log, std::uint64_t seed) {
+  Note(log, "begin");
+  return Block(1000, seed);
+}
+Block Grow(const std::string& log, std::uint64_t x, const Block& in) {
+  Note(log, "grow" + std::to_string(x));
+  return Block(in.size(), in.at(0) + x);
+}
+Block Both(const std::string& log, const Block& a, const Block& b) {
+  Note(log, "both");
+  return Block(a.size(), a.at(0) + b.at(0));
+}
+
+std::tuple<Block, Block> Twice(const std::string& log, const Block& in) {
+  Note(log, "twice");
+  return {in, Block(in.size(), in.at(0) + 1)};
+}
+
+TEST_F(LittleMemory, AnEarlyObjectIsMadeAgainFromLineageOnDisk) {
+  Ref<Block> left = Task(Begin).SetResource("gold", 1).Remote(log_, 1);
+  Ref<Block> right = Task(Grow).SetResource("gold", 1).Remote(log_, 1000, left);
+  std::map<std::string, int> once{{"begin", 1}, {"grow1000", 1}, {"both", 1}};
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    left = Task(Grow).SetResource("gold", 1).Remote(log_, i, left);
+    once["grow" + std::to_string(i)] = 1;
+  }
+  Ref<Block> end = Task(Both).SetResource("gold", 1).Remote(log_, left, right);
+  left = {};
+  right = {};
+  Ready(end);
+  EXPECT_EQ(Counts(), once);
+  LoseTheGoldenNode();
+  EXPECT_EQ(end.Get(), Block(kFew, 1 + 1000 + 1 + 5050));
+  for (auto& [task, count] : once) count = 2;
+  EXPECT_EQ(Counts(), once);
+  // What was read back is out again, and can be had once more.
+  const pid_t n3 = PidOf("node", "n3");
+  Ref<Block> next = Task(Grow).SetResource("gold", 1).Remote(log_, 7000, end);
+  end = {};
+  Ready(next);
+  Start({"--join", Head(), "--name", "n4", "--resource", "gold=1"});
+  kill(n3, SIGKILL);
+  EXPECT_EQ(next.Get(), Block(kFew, 7000 + 1 + 1000 + 1 + 5050));
+}
+
+TEST_F(LittleMemory, CallsWithSeveralResultsAreMadeAgainFromLineageOnDisk) {
+  Ref<Block> ref = Task(Begin).SetResource("gold", 1).Remote(log_, 1);
+  for (int i = 0; i < 20; ++i) {
+    auto [left, right] = Task(Twice).SetResource("gold", 1).Remote(log_, ref);
+    ref = Task(Both).SetResource("gold", 1).Remote(log_, left, right);
+  }
+  Ready(ref);
+  LoseTheGoldenNode();
+  std::uint64_t expected = 1;
+  for (int i = 0; i < 20; ++i) expected = 2 * expected + 1;
+  EXPECT_EQ(ref.Get(), Block(kFew, expected));
+  EXPECT_EQ(Counts(), (std::map<std::string, int>{{"begin", 2}, {"twice", 40}, {"both", 40}}));
+}
+
+TEST_F(LittleMemory, APutThatACallOnDiskNeedsIsThere) {
+  const Ref<Block> weights = Put(Block(kFew, 5));
+  Ref<Block> ref = Task(Begin).SetResource("gold", 1).Remote(log_, 1);
+  for (int i = 0; i < 60; ++i) ref = Task(Both).SetResource("gold", 1).Remote(log_, ref, weights);
+  Ready(ref);
+  LoseTheGoldenNode();
+  EXPECT_EQ(ref.Get(), Block(kFew, 301));
+  EXPECT_EQ(Counts(), (std::map<std::string, int>{{"begin", 2}, {"both", 120}}));
 }
 
 // MANTA_CHAIN=100 MANTA_STEP_MS=100 MANTA_KILL_MS=5000 is the row of issue 4; here it is short.

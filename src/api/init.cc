@@ -354,6 +354,7 @@ void Reap(pid_t daemon) {
 void Leave(Driver& driver, bool at_exit) {
   owner::Visit::Close();  // first, so that what the daemon says of the job's end reaches nobody
   if (driver.link != nullptr && driver.owner != nullptr) {
+    driver.owner->WriteDown();
     static_cast<void>(driver.link->Call<wire::Done>(wire::Goodbye{}, {}, nullptr, 10'000'000));
   }
   if (driver.link != nullptr) driver.link->Stop();  // no message comes any more, and no call waits for an answer

@@ -386,7 +386,9 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
     return peer.connection->Send(View(request.value().all), frame.call);
   }
   if (const Result<wire::JobGone> gone = frame.As<wire::JobGone>(); gone.ok()) {
-    DropValues(Cat("durable/", ToHex(gone.value().job), "/"));
+    const std::string job = ToHex(gone.value().job);
+    DropValues(Cat("durable/", job, "/"),
+               [this, key = Cat("durable-of/", peer.number, "/", job)] { DropValues(key, nullptr); });
   }
   // The answer may have to wait for the disk.
   const bool grouped = groups_.OnFrame(peer.number, frame, [this, serial = peer.serial](std::string answer) {
@@ -396,17 +398,32 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
 }
 
-// Of a job that has ended: its durable values (owner/durable.h), page by page.
-void Head::DropValues(const std::string& prefix) {
-  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, prefix](Result<Page> page) {
-    if (!*alive || !page.ok() || page->entries.empty()) return;
-    for (const Entry& entry : page->entries) {
-      wire::ControlWrite write;
-      write.table = Table::kObjects;
-      write.key = entry.key;
-      tables_.Write(std::move(write), [this, alive, prefix](const Result<ControlWritten>& written) {
-        if (*alive && written.ok()) DropValues(prefix);
-      });
+// Of a job that has ended: its durable values (owner/durable.h), one after another.
+void Head::DropValues(const std::string& prefix, std::function<void()> then) {
+  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, prefix, then](Result<Page> page) {
+    if (!*alive || !page.ok()) return;
+    if (page->entries.empty()) {
+      if (then) then();
+      return;
+    }
+    wire::ControlWrite write;
+    write.table = Table::kObjects;
+    write.key = page->entries.front().key;
+    tables_.Write(std::move(write), [this, alive, prefix, then](const Result<ControlWritten>& written) {
+      if (*alive && written.ok()) DropValues(prefix, then);
+    });
+  });
+}
+
+// Of the jobs that have ended with their node. That a job had it as its home is forgotten last: if this process dies
+// meanwhile, the next one finds the node dead and goes on.
+void Head::DropValuesOf(NodeNumber home) {
+  const std::string prefix = Cat("durable-of/", home, "/");
+  tables_.Scan(Table::kObjects, prefix, {}, 0, [this, alive = alive_, prefix](const Result<Page>& page) {
+    if (!*alive || !page.ok()) return;
+    for (const Entry& entry : page.value().entries) {
+      DropValues(Cat("durable/", entry.key.substr(prefix.size()), "/"),
+                 [this, key = entry.key] { DropValues(key, nullptr); });
     }
   });
 }
@@ -576,6 +593,7 @@ void Head::Buried(NodeNumber number, const Status& saved) {
   dying_.erase(number);
   names_.NodeGone(number, [this](const Id& actor) { return kept_.Has(actor); });
   groups_.NodeDown(number);
+  DropValuesOf(number);
   Tell({nodes_[number]});
   if (!stopping_) kept_.NodeGone(number, nodes_[number].why);
 }

@@ -11,10 +11,14 @@ constexpr std::uint64_t kChapterBytes = 1ULL << 20;
 constexpr std::size_t kMostRecord = 2U << 20;  // a call with more arguments is noted without them
 constexpr std::size_t kMostWords = 64;         // of what is told apart; more is written as it is
 constexpr std::size_t kMostMessage = 2048;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kFewWords = 8;  // of what may be as expected
+constexpr std::uint32_t kVersion = 2;
 
 // The lowest three bits of a record's first byte.
 enum Tag : std::uint8_t { kChapter = 1, kContext = 2, kFunction = 3, kTask = 4, kOutcome = 5 };
+// Of a kTask: the next call of the same code; of a kOutcome: the value of the next call, of the same size. All words
+// are as expected, and nothing follows.
+constexpr std::uint8_t kAsExpected = 128;
 // Others of a kTask …
 constexpr std::uint8_t kSameFunction = 8;
 constexpr std::uint8_t kSkips = 16;     // calls that are no tasks, or stand elsewhere
@@ -59,13 +63,13 @@ std::int64_t UnZigZag(std::uint64_t value) {
   return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
 }
 
-// Words as what differs from `last`, which they become: for each two of them a byte with their lengths, then their low
+// Words as what differs from what `words` expect: for each two of them a byte with their lengths, then their low
 // bytes. Writes up to 8 bytes beyond what it uses.
 std::size_t MostPacked(std::size_t bytes) { return (bytes + 7) / 8 * 9 + 16; }
 // The low bytes of what differs; how many.
-inline unsigned PackWord(std::byte* to, std::uint64_t word, std::uint64_t* before) {
-  const std::uint64_t differs = word ^ *before;
-  *before = word;
+inline unsigned PackWord(std::byte* to, std::uint64_t word, Series* series) {
+  const std::uint64_t differs = word ^ series->next;
+  series->Advance(word);
   std::memcpy(to, &differs, 8);
   return (differs != 0 ? 1U : 0U) + (63U - static_cast<unsigned>(std::countl_zero(differs | 1))) / 8;
 }
@@ -79,11 +83,28 @@ inline std::uint64_t PartialWord(const std::byte* end, std::size_t bytes, std::s
   for (std::size_t i = bytes; i-- > 0;) word = word << 8 | static_cast<std::uint64_t>(*(end - bytes + i));
   return word;
 }
+// True: all words are as expected, and count. Else nothing has changed.
+inline bool Expected(std::span<const std::byte> bytes, Words* words) {
+  const std::size_t whole = bytes.size() / 8;
+  const std::size_t rest = bytes.size() % 8;
+  if (whole >= kFewWords || words->size() < whole + (rest != 0 ? 1 : 0)) return false;
+  Series* series = words->data();
+  std::uint64_t word = 0;
+  std::uint64_t differs = 0;
+  for (std::size_t i = 0; i < whole; ++i) {
+    std::memcpy(&word, bytes.data() + 8 * i, 8);
+    differs |= word ^ series[i].next;
+  }
+  if (rest != 0) differs |= PartialWord(bytes.data() + bytes.size(), rest, bytes.size()) ^ series[whole].next;
+  if (differs != 0) return false;
+  for (std::size_t i = 0; i < whole + (rest != 0 ? 1 : 0); ++i) series[i].Advance(series[i].next);
+  return true;
+}
 inline void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) {
   const std::size_t whole = bytes.size() / 8;
   const std::size_t rest = bytes.size() % 8;
   if (last->size() < whole + (rest != 0 ? 1 : 0)) last->resize(whole + 1);
-  std::uint64_t* before = last->data();
+  Series* before = last->data();
   const std::byte* from = bytes.data();
   std::byte* to = *at;
   const auto next = [&] {
@@ -118,6 +139,19 @@ inline void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) 
     *lengths = static_cast<std::byte>(both);
   }
   *at = to;
+}
+
+// What Expected said of `size` bytes.
+void Continue(std::uint64_t size, Words* words, std::vector<std::byte>* out) {
+  const std::uint64_t count = (size + 7) / 8;
+  if (words->size() < count) words->resize(count);
+  out->resize(8 * count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t word = (*words)[i].next;
+    std::memcpy(out->data() + 8 * i, &word, 8);
+    (*words)[i].Advance(word);
+  }
+  out->resize(size);
 }
 
 std::uint64_t HashOf(const shm::SpecHeader& header, const Id& actor) {
@@ -180,10 +214,11 @@ class Reader {
         std::uint64_t differs = 0;
         std::memcpy(&differs, at_, length);
         at_ += length;
-        (*last)[j] ^= differs;
+        const std::uint64_t word = (*last)[j].next ^ differs;
+        (*last)[j].Advance(word);
+        std::memcpy(out->data() + 8 * j, &word, 8);
       }
     }
-    if (count > 0) std::memcpy(out->data(), last->data(), 8 * count);
     out->resize(size);
   }
 
@@ -242,11 +277,18 @@ bool Encoder::Flush() {
   return waiting_.empty();
 }
 
+inline void Encoder::PutOne(unsigned tag) {
+  std::byte* at = Begin(1);
+  *at++ = static_cast<std::byte>(tag);
+  End(at);
+}
+
 void Encoder::NewChapter() {
   functions_.clear();
   by_hash_.clear();
   for (Recent& recent : recent_) recent = {};
-  last_value_.assign(last_value_.size(), 0);
+  last_value_.assign(last_value_.size(), {});
+  last_size_ = 0;
   next_ = {};
   answered_ = 0;
   function_ = 0;
@@ -304,6 +346,12 @@ std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& hea
                             const Id& actor, std::span<const std::byte> arguments) {
   if (written_ >= chapter_ends_) NewChapter();
   const bool again = function_ < functions_.size() && Same(functions_[function_]->function, header, name, actor);
+  if (again && origin.index == next_.index && origin.path == next_.path && origin.parent == next_.parent &&
+      functions_[function_]->last.size() * 8 == arguments.size() && Expected(arguments, &functions_[function_]->last)) {
+    PutOne(kTask | kAsExpected);
+    ++next_.index;
+    return ++sequence_;
+  }
   const std::uint32_t function = again ? function_ : NumberOf(header, name, actor);
   if (origin.parent != next_.parent || origin.path != next_.path || origin.index < next_.index) {
     std::byte* at = Begin(64);
@@ -330,7 +378,7 @@ std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& hea
   if (origin.index != next_.index) PutNumber(&at, origin.index - next_.index);
   if (whole && !same_size) PutNumber(&at, arguments.size());
   if (whole && packed) {
-    if (!same_size) known.last.assign((arguments.size() + 7) / 8, 0);
+    if (!same_size) known.last.assign((arguments.size() + 7) / 8, {});
     Pack(&at, arguments, &known.last);
   } else if (whole) {
     std::memcpy(at, arguments.data(), arguments.size());
@@ -353,6 +401,12 @@ inline void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t
 }
 
 void Encoder::Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
+  if (sequence == answered_ + 1 && index == 0 && value.size() == last_size_ && Expected(value, &last_value_)) {
+    PutOne(kOutcome | kAsExpected);
+    answered_ = sequence;
+    return;
+  }
+  last_size_ = value.size();
   std::byte* at = Begin(48 + MostPacked(value.size()));
   OutcomeHead(&at, OutcomeKind::kValue, sequence, index);
   PutNumber(&at, value.size());
@@ -400,6 +454,7 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
         if (in.Number() != kVersion) return fail("it is of another version");
         functions_.clear();
         last_value_.clear();
+        last_size_ = 0;
         next_ = {};
         answered_ = 0;
         function_ = 0;
@@ -432,7 +487,8 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
         break;
       }
       case kTask: {
-        if ((tag & kSameFunction) == 0) function_ = static_cast<std::uint32_t>(in.Number());
+        const bool expected = (tag & kAsExpected) != 0;
+        if (!expected && (tag & kSameFunction) == 0) function_ = static_cast<std::uint32_t>(in.Number());
         if ((tag & kSkips) != 0) next_.index += in.Number();
         if (function_ >= functions_.size()) return fail("it names no code");
         Known& known = *functions_[function_];
@@ -441,11 +497,14 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
         task.origin = next_;
         task.id = next_.id();
         task.function = &known.function;
-        task.whole = (tag & kWhole) != 0;
-        if (task.whole) {
+        task.whole = expected || (tag & kWhole) != 0;
+        if (expected) {
+          Continue(8 * known.last.size(), &known.last, &bytes_);
+          task.arguments = bytes_;
+        } else if (task.whole) {
           const std::uint64_t size = (tag & kSameSize) != 0 ? known.last.size() * 8 : in.Number();
           if (size <= 8 * kMostWords) {
-            if ((tag & kSameSize) == 0) known.last.assign((size + 7) / 8, 0);
+            if ((tag & kSameSize) == 0) known.last.assign((size + 7) / 8, {});
             in.Unpack(size, &known.last, &bytes_);
             task.arguments = bytes_;
           } else {
@@ -459,12 +518,21 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
       }
       case kOutcome: {
         OutcomeRecord outcome;
+        if ((tag & kAsExpected) != 0) {
+          if (last_size_ > 8 * kFewWords) return fail("its value cannot be expected");
+          outcome.sequence = ++answered_;
+          outcome.size = last_size_;
+          Continue(last_size_, &last_value_, &bytes_);
+          outcome.value = bytes_;
+          sink.OnOutcome(outcome);
+          break;
+        }
         answered_ += (tag & kNextSequence) != 0 ? 1 : static_cast<std::uint64_t>(UnZigZag(in.Number()));
         outcome.sequence = answered_;
         if ((tag & kHasIndex) != 0) outcome.index = static_cast<std::uint32_t>(in.Number());
         outcome.kind = static_cast<OutcomeKind>((tag >> kKindShift) & 3);
         if (outcome.kind == OutcomeKind::kValue) {
-          outcome.size = in.Number();
+          outcome.size = last_size_ = in.Number();
           if (outcome.size <= 8 * kMostWords) {
             in.Unpack(outcome.size, &last_value_, &bytes_);
             outcome.value = bytes_;

@@ -1,10 +1,11 @@
 // Lineage as bytes: one stream per owner, in which every call stands with its code and arguments, and later what came
-// of it. Written at the full rate of calls, so records are small (a call of a number and its answer are some 6 bytes)
+// of it. Written at the full rate of calls, so records are small (a call of a counter and its answer are two bytes)
 // and made in a few nanoseconds.
 //
 // How they get small. Ids are not written: they are derived from the caller and the number of the call, which is
 // mostly one more than the last. Code is written once and then named by a number. Arguments and values are words
-// that are written as what differs from the call before, without leading zeros: counters cost a byte.
+// that are written as what differs from what was expected (Series), without leading zeros. A call, or an answer, in
+// which nothing does is one byte.
 //
 // A stream consists of chapters, which a reader can begin with: nothing in them refers to what stands before, but for
 // the sequence numbers of calls, which go on.
@@ -68,8 +69,21 @@ class Sink {
   virtual void OnOutcome(const OutcomeRecord& outcome) = 0;
 };
 
-// The words of the last call or answer of some kind, from which the next one is told apart.
-using Words = std::vector<std::uint64_t>;
+// One word of calls or answers of some kind, one after another: the next one is expected to be as the last, or as many
+// more as it was twice before.
+struct Series {
+  std::uint64_t next = 0;
+  std::uint64_t last = 0;
+  std::uint64_t step = 0;
+
+  void Advance(std::uint64_t word) {
+    const std::uint64_t more = word - last;
+    next = more == step ? word + more : word;
+    step = more;
+    last = word;
+  }
+};
+using Words = std::vector<Series>;
 
 class Encoder {
  public:
@@ -84,12 +98,13 @@ class Encoder {
 
   // Records that found no room in the ring wait here. True: none does (any more).
   bool Flush();
-  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
   [[nodiscard]] shm::LineageMemory& memory() { return ring_.memory(); }
 
  private:
   std::byte* Begin(std::size_t most);
   void End(const std::byte* end);
+  void PutOne(unsigned tag);
   void NewChapter();
   std::uint32_t NumberOf(const shm::SpecHeader& header, std::string_view name, const Id& actor);
   void OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t sequence, std::uint32_t index);
@@ -119,6 +134,7 @@ class Encoder {
   };
   Recent recent_[64];
   Words last_value_;
+  std::uint64_t last_size_ = 0;  // of a value
 };
 
 class Decoder {
@@ -141,6 +157,7 @@ class Decoder {
   std::uint32_t function_ = 0;
   std::vector<std::unique_ptr<Known>> functions_;
   Words last_value_;
+  std::uint64_t last_size_ = 0;
   std::vector<std::byte> bytes_;
 };
 

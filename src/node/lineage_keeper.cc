@@ -14,7 +14,7 @@
 namespace manta::node {
 namespace {
 
-constexpr std::int64_t kGatherUs = 1000;      // between two looks
+constexpr std::int64_t kGatherUs = 2000;      // between two looks, unless somebody commits
 constexpr std::int64_t kSecondLookUs = 5000;  // see Take
 constexpr std::int64_t kRetryUs = 100'000;    // of a disk that takes nothing
 

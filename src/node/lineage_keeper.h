@@ -1,9 +1,10 @@
 // LineageKeeper puts the lineage of a node's owners on disk: it follows their rings (shm/lineage_ring.h), and writes
 // what it finds into the file of each job (lineage/file.h).
 //
-// Two threads. One takes what is in the rings, every millisecond while there is something, and sleeps on the daemon's
-// doorbell otherwise. The other syncs the files, one sync after another while there is something new: all that came in
-// during one goes out with the next (group commit). So a slow disk makes commits slow, but fills no ring.
+// Two threads. One takes what is in the rings, every other millisecond while there is something (with the disk's own
+// time, a record is safe within 5 ms; to come more often costs more than it gives), and sleeps on the daemon's doorbell
+// otherwise. The other syncs the files: all that came in during one sync goes out with the next (group commit). So a
+// slow disk makes commits slow, but fills no ring.
 //
 // Threads: all methods from the daemon's loop.
 #pragma once

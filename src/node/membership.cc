@@ -145,7 +145,10 @@ void Daemon::NodeChanged(const wire::NodeFacts& node) {
   for (const auto& [id, job] : jobs_) {
     if (job.far && job.facts.home == node.number) ended.push_back(id);
   }
-  for (const Id& id : ended) EndFarJob(id);
+  for (const Id& id : ended) {
+    cluster_->Tell(wire::JobGone{id});  // who would have said so is gone
+    EndFarJob(id);
+  }
   if (node.number != cluster_->self().number) quotas_.NodeGone(node.number);
 }
 

@@ -38,6 +38,7 @@ class DurableValues::Writing : public std::enable_shared_from_this<Writing> {
   Writing(wire::ControlClient& client, std::string key, std::span<const std::byte> value)
       : client_(client), key_(std::move(key)), value_(value) {}
   [[nodiscard]] std::future<Status> future() { return done_.get_future(); }
+  void End(const Status& status) { done_.set_value(status); }
 
   void Next() {
     const std::uint64_t parts = PartsOf(value_.size());
@@ -107,8 +108,9 @@ class DurableValues::Reading : public std::enable_shared_from_this<Reading> {
   std::vector<std::byte> bytes_;
 };
 
-DurableValues::DurableValues(far::Thread& thread, std::string head, std::shared_ptr<wire::Secrets> secrets)
-    : thread_(thread) {
+DurableValues::DurableValues(far::Thread& thread, std::string head, std::shared_ptr<wire::Secrets> secrets,
+                             NodeNumber home)
+    : thread_(thread), home_(home) {
   thread_.Post([this, head = std::move(head), secrets = std::move(secrets)] {
     client_ =
         std::make_unique<wire::ControlClient>(thread_.loop(), wire::ConnectOverTcp(thread_.loop(), head, secrets));
@@ -129,7 +131,13 @@ Status DurableValues::Keep(const Id& job, const Id& object, std::span<const std:
   thread_.Post([&] {
     auto writing = std::make_shared<Writing>(*client_, KeyOf(job, object), value);
     begun.set_value(writing);
-    writing->Next();
+    if (home_ == 0 || home_is_known_) return writing->Next();
+    client_->Put(wire::Table::kObjects, Cat("durable-of/", home_, "/", ToHex(job)), "1",
+                 [this, writing](const Result<wire::ControlWritten>& written) {
+                   if (!written.ok()) return writing->End(written.status());
+                   home_is_known_ = true;
+                   writing->Next();
+                 });
   });
   return begun.get_future().get()->future().get();
 }
@@ -176,9 +184,16 @@ Status KeepInFolder(const std::string& folder, const Id& object, std::span<const
     }
     at += static_cast<std::size_t>(count);
   }
-  if (fdatasync(fd.get()) != 0) return Failed(Cat("cannot sync ", fresh));
-  if (rename(fresh.c_str(), path.c_str()) != 0) return Failed(Cat("cannot name ", path));
-  return SyncFolder(values);
+  Status failed;
+  if (fdatasync(fd.get()) != 0) {
+    failed = Failed(Cat("cannot sync ", fresh));
+  } else if (rename(fresh.c_str(), path.c_str()) != 0) {
+    failed = Failed(Cat("cannot name ", path));
+  } else {
+    return SyncFolder(values);
+  }
+  unlink(fresh.c_str());
+  return failed;
 }
 
 Result<std::vector<std::byte>> FindInFolder(const std::string& folder, const Id& object) {

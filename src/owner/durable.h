@@ -2,8 +2,9 @@
 //
 // In a cluster that is its control store (table `objects`, durable/JOB/ID): a value is in parts of 4 MB, and is there
 // when its first key is, which is written last and says how large it is. It survives what the control store does
-// (doc/replication.md), and goes with its job. On the only node of a private cluster it is a file in the folder of the
-// job, if that has a name; then it is for `manta replay`, as nothing there outlives the node's daemon.
+// (doc/replication.md), and goes with its job: the job's node says when that ends, and if the node dies, the head knows
+// by durable-of/NODE/JOB which jobs have ended with it. On the only node of a private cluster it is a file in the
+// folder of the job, if that has a name; then it is for `manta replay`, as nothing there outlives the node's daemon.
 //
 // Threads: Keep from any, and it blocks. Find and Forget from any; callbacks come on the far thread. Destroyed from
 // another than that one, before it.
@@ -30,7 +31,8 @@ class DurableValues {
   using OnFound = std::function<void(Result<std::vector<std::byte>>)>;  // kNotFound: it is not there
 
   // In the control store at `head`.
-  DurableValues(far::Thread& thread, std::string head, std::shared_ptr<wire::Secrets> secrets);
+  // `home`: of the job's driver, this node's number; of others 0. If that node dies, the head drops the values.
+  DurableValues(far::Thread& thread, std::string head, std::shared_ptr<wire::Secrets> secrets, NodeNumber home);
   ~DurableValues();
   DurableValues(const DurableValues&) = delete;
   DurableValues& operator=(const DurableValues&) = delete;
@@ -45,7 +47,9 @@ class DurableValues {
   class Reading;
 
   far::Thread& thread_;
+  const NodeNumber home_;
   std::unique_ptr<wire::ControlClient> client_;  // the far thread's
+  bool home_is_known_ = false;                   // to the head; the far thread's
 };
 
 // In the folder of a job (lineage/folder.h).

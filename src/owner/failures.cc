@@ -189,6 +189,7 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
 
 void Owner::MarkSpec(Entry* entry, std::uint16_t set, std::uint16_t clear) {
   if (entry->spec == 0) return;
+  WriteNotes();
   // Nobody reads the spec now: who had the call is gone.
   auto* header = reinterpret_cast<shm::SpecHeader*>(log_.at(entry->spec));
   header->flags = static_cast<std::uint16_t>((header->flags & ~clear) | set);

@@ -61,7 +61,7 @@ bool Owner::Remake(Entry* task, const Id& object, std::uint64_t ask, std::string
     orphans.push_back({object, ask, true});
     return true;
   }
-  if ((task->flags & Entry::kRebuildable) == 0 || task->spec == 0) {
+  if ((task->flags & Entry::kRebuildable) == 0 || !MoveIn(task)) {
     *why =
         Cat(DescribeTask(task), ", which made it, cannot run again: it may run only once (retries: 0), or its record ",
             "has made room for later ones");
@@ -128,7 +128,8 @@ Result<DurableValues*> Owner::Durable() {
   if (!secrets.ok()) return secrets.status();
   const std::lock_guard lock(far_mutex_);
   if (durable_values_ == nullptr) {
-    durable_values_ = std::make_unique<DurableValues>(*thread.value(), setup_.welcome.head, secrets.value());
+    durable_values_ = std::make_unique<DurableValues>(*thread.value(), setup_.welcome.head, secrets.value(),
+                                                      setup_.runner == nullptr ? setup_.welcome.number : 0);
   }
   return durable_values_.get();
 }

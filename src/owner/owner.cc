@@ -34,6 +34,11 @@ const Failure& Gone() {
   return *gone;
 }
 
+std::string TemporaryFolder() {
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder != '\0' ? folder : "/tmp";
+}
+
 }  // namespace
 
 void Owner::Retire() { OnLost(kGone); }
@@ -45,7 +50,8 @@ Owner::Owner(Setup setup)
       session_(g_sessions.fetch_add(1) + 1),
       bell_(&setup_.node->bell(setup_.welcome.process)),
       store_(std::make_shared<StoreHold>(setup_.arena, setup_.link, setup_.welcome.process)),
-      log_(*setup_.arena, chunks_) {
+      log_(*setup_.arena, chunks_),
+      shelf_(setup_.welcome.lineage.empty() ? TemporaryFolder() : setup_.welcome.lineage) {
   StartRecording();
   lanes_.push_back(nullptr);
   Status status;

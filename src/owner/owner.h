@@ -31,6 +31,7 @@
 #include "owner/daemon_link.h"
 #include "owner/durable.h"
 #include "owner/entry.h"
+#include "owner/shelf_file.h"
 #include "owner/task_log.h"
 #include "owner/visit.h"
 #include "shm/arena.h"
@@ -154,6 +155,8 @@ class Owner {
   // ---- lineage on disk (record.cc) ----
   // Returns when all that this process has seen is on disk.
   Status Commit();
+  // Before the daemon hears that the job has ended: what happened is in the ring.
+  void WriteDown();
   // For a call that the calling thread is about to run itself (InPlaceRunner): its futures, one for each return.
   std::vector<Entry*> BeginReplay(shm::SpecHeader* header);
   // A value under the name that it had when it was recorded; for as long as the process lives.
@@ -347,7 +350,13 @@ class Owner {
   void Revive(Entry* entry);
   void Unshelve(Entry* entry);
   void BoundLineage();
+  // To the file, and back. False: that did not work.
+  bool MoveOut(Entry* entry);
+  bool MoveIn(Entry* task);
+  Entry* OnShelf(const ShelfFile::Edge& edge);
+  void DropRecord(Entry* entry);
   [[nodiscard]] std::uint64_t SpecBytes(const Entry* entry);
+  struct Graph;
   void Want(Entry* entry);
   void Restart(Entry* task);
   void Resend(Entry* task);
@@ -377,9 +386,12 @@ class Owner {
   // Lineage on disk (record.cc).
   void StartRecording();
   std::uint64_t& RecordOf(const Entry* entry);
-  void NoteCall(Entry* entry, const shm::SpecHeader& header, std::string_view name,
-                std::span<const std::byte> arguments, const CallOrigin& origin);
-  void NoteOutcome(const Entry* entry);
+  void NoteCall(Entry* entry, const CallOrigin& origin);
+  void NoteOutcome(Entry* entry);
+  [[nodiscard]] bool HasNotes(const Entry* entry);
+  void WriteNotes(std::size_t most = SIZE_MAX);
+  void WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor);
+  void WriteOutcome(const Entry* entry);
   void Recorded();
   // The call was made, and ended, before a crash: then it is over.
   bool Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments);
@@ -464,8 +476,11 @@ class Owner {
   std::deque<Shelved> kept_;     // values that cannot be made again, and are shelved
   std::size_t shelved_prune_ = 1024;
   std::size_t kept_prune_ = 1024;
-  std::uint64_t shelved_bytes_ = 0;  // of specs and entries
-  std::uint64_t kept_bytes_ = 0;     // of values
+  std::uint64_t shelved_bytes_ = 0;                          // of specs and entries
+  ShelfFile shelf_;                                          // what is beyond the limit
+  std::unordered_map<const Entry*, std::uint64_t> on_disk_;  // entries that have a record there
+  std::string shelf_trouble_;                                // why there is none, if there should be
+  std::uint64_t kept_bytes_ = 0;                             // of values
   std::atomic<bool> any_missing_{false};
   struct NodeLoss {
     std::int64_t at_us = 0;
@@ -478,6 +493,15 @@ class Owner {
   std::vector<std::uint64_t> recorded_;         // by an entry's index: its record, and which return of it
   shm::Doorbell* keeper_bell_ = nullptr;        // the daemon's
   std::atomic<bool> behind_{false};             // records wait for room in the ring
+  struct Note {
+    Entry* entry = nullptr;
+    std::uint64_t call = 0;  // its number; kAnswer: what came of it
+  };
+  static constexpr std::uint64_t kAnswer = UINT64_MAX;
+  std::vector<Note> notes_;  // to be written, from `next_note_` on
+  std::size_t next_note_ = 0;
+  std::size_t most_notes_ = 1;  // more are written at once
+  CallOrigin noted_;            // who made the calls
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
   // each on their own, and are woken when what they wait for is there, or to lead.

@@ -7,6 +7,7 @@
 //
 // What is freed. A shelved value that can be made again is freed at once. One that cannot (a Put, an actor's answer,
 // another process's object) is kept for the sake of what was made from it, within a quarter of the store.
+// What is beyond the limit of memory goes to disk (shelf.cc).
 // An object that others hold keeps its lineage until the daemon says that nobody does (Unheld).
 //
 // How a loss is found. The daemon tells of a node's death (NodeGone); a reader finds that nobody has the value (Look);
@@ -24,18 +25,27 @@
 namespace manta::owner {
 namespace {
 
-struct EntryGraph {
-  std::uint32_t session = 0;
+template <typename Deque>
+void Prune(Deque* records) {
+  std::erase_if(*records, [](const auto& record) {
+    return record.entry->generation != record.generation || record.entry->stage != Stage::kShelved;
+  });
+}
 
-  [[nodiscard]] rules::Presence PresenceOf(const Entry* value) const {
+}  // namespace
+
+struct Owner::Graph {
+  Owner& owner;
+
+  [[nodiscard]] rules::Presence PresenceOf(Entry* value) const {
     using rules::Presence;
-    if (value->session != session) return Presence::kHopeless;
+    if (value->session != owner.session_) return Presence::kHopeless;
     if (!value->done()) return Presence::kComing;
     if (value->state.load(std::memory_order_relaxed) == State::kFailed) return Presence::kHopeless;
     if (!value->missing()) return Presence::kHere;
     if ((value->flags & Entry::kRebuildable) == 0) return Presence::kHopeless;
     const bool often = value->extra != nullptr && value->extra->rebuilds >= rules::kMostRebuilds;
-    return often ? Presence::kHopeless : Presence::kMissing;
+    return often || !owner.MoveIn(TaskOf(value)) ? Presence::kHopeless : Presence::kMissing;
   }
   [[nodiscard]] static Entry* TaskOf(Entry* value) {
     return value->extra != nullptr && value->extra->first != nullptr ? value->extra->first : value;
@@ -48,15 +58,6 @@ struct EntryGraph {
     return i < extra.mentions.size() ? extra.mentions[i] : nullptr;
   }
 };
-
-template <typename Deque>
-void Prune(Deque* records) {
-  std::erase_if(*records, [](const auto& record) {
-    return record.entry->generation != record.generation || record.entry->stage != Stage::kShelved;
-  });
-}
-
-}  // namespace
 
 // ---- what is kept ----
 
@@ -107,6 +108,7 @@ void Owner::KeepLineage(Entry* entry, bool actor) {
 
 void Owner::ReleaseLineage(Entry* entry) {
   entry->flags &= static_cast<std::uint8_t>(~Entry::kRebuildable);
+  DropRecord(entry);
   if (entry->extra == nullptr) return;
   Extra& extra = *entry->extra;
   for (Entry* input : extra.inputs) DropLineage(input);
@@ -126,9 +128,11 @@ void Owner::DropLineage(Entry* entry) {
   if (--entry->lineage == 0 && entry->stage == Stage::kShelved) unneeded_.push_back({entry, entry->generation});
 }
 
+// What is in the file counts no more.
 std::uint64_t Owner::SpecBytes(const Entry* entry) {
+  if (entry->spec == 0) return 0;
   std::uint32_t bytes = 0;
-  if (entry->spec != 0) std::memcpy(&bytes, log_.at(entry->spec), sizeof bytes);
+  std::memcpy(&bytes, log_.at(entry->spec), sizeof bytes);
   return bytes + sizeof(Entry) + sizeof(Extra);
 }
 
@@ -185,7 +189,7 @@ void Owner::Unshelve(Entry* entry) {
   }
 }
 
-// Lineage is not to grow for ever: the oldest goes first, and what needs it says so.
+// Lineage is not to grow for ever: the oldest goes first.
 void Owner::BoundLineage() {
   if (shelved_.size() >= shelved_prune_) {
     Prune(&shelved_);
@@ -202,8 +206,10 @@ void Owner::BoundLineage() {
     if (entry->generation != oldest.generation || entry->stage != Stage::kShelved || entry->spec == 0) continue;
     if ((entry->flags & Entry::kRebuildable) == 0) continue;
     shelved_bytes_ -= SpecBytes(entry);
-    ReleaseLineage(entry);
+    const bool out = MoveOut(entry);
+    if (!out) ReleaseLineage(entry);
     log_.Drop(std::exchange(entry->spec, 0));
+    if (out) continue;
     Miss(entry);
     if (entry->lineage == 0) unneeded_.push_back({entry, entry->generation});
   }
@@ -232,6 +238,7 @@ void Owner::Miss(Entry* entry) {
 
 // Back to a future.
 void Owner::Blank(Entry* entry) {
+  WriteNotes();
   Extra& extra = entry->more();
   for (Entry* inner : extra.contained) Unref(inner);
   for (ActorEntry* inner : extra.contained_actors) UnrefActor(inner);
@@ -259,12 +266,13 @@ bool Owner::Rebuild(std::span<Entry* const> entries) {
 void Owner::Want(Entry* entry) {
   if (!entry->missing() || entry->session != session_) return;
   if (!lost_.ok()) return Fail(entry, lost_);
-  const rules::RebuildPlan<Entry*> plan = rules::PlanRebuild(EntryGraph{session_}, entry);
+  const rules::RebuildPlan<Entry*> plan = rules::PlanRebuild(Graph{*this}, entry);
   if (plan.hopeless != nullptr) return Fail(entry, Hopeless(entry, plan.hopeless));
   for (Entry* task : plan.tasks) Restart(task);
 }
 
 void Owner::Restart(Entry* task) {
+  static_cast<void>(MoveIn(task));  // it was, by whoever planned this; a task that runs has its spec
   Extra& extra = task->more();
   const bool runs = !task->over();  // it has a result less than it will have answered: Finish looks again
   if (!runs) {
@@ -324,6 +332,7 @@ void Owner::Resend(Entry* task) {
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (extra.missing > 0) return;
   task->stage = Stage::kNone;
+  WriteNotes();
   std::byte* at = log_.at(task->spec);
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);
@@ -498,7 +507,8 @@ Failure Owner::Hopeless(Entry* wanted, Entry* culprit) {
   } else if (culprit->origin != Origin::kBorrowed) {
     what += Cat("; what it could be rebuilt from is not known any more: it is an actor's answer, or over ",
                 Bytes(setup_.welcome.lineage_memory),
-                " of later tasks came after it (Config::lineage_memory, manta start --lineage-memory)");
+                " of later tasks came after it (Config::lineage_memory, manta start --lineage-memory) and ",
+                shelf_trouble_.empty() ? "it is not on disk" : shelf_trouble_);
   }
   if (culprit != wanted) {
     what = Cat("object ", ToString(wanted->id), " (", Bytes(wanted->size),

@@ -13,7 +13,11 @@
 namespace manta::owner {
 namespace {
 
-constexpr std::uint32_t kIndexBits = 16;  // of which return, in Owner::recorded_
+// In Owner::recorded_: which return it is; and whether there are notes that are not written yet.
+constexpr std::uint32_t kIndexBits = 16;
+constexpr std::uint64_t kCallNoted = 1ULL << 63;
+constexpr std::uint64_t kAnswerNoted = 1ULL << 62;
+constexpr std::size_t kMostNotes = 4096;
 constexpr std::int64_t kPauseUs = 200;
 
 }  // namespace
@@ -25,6 +29,8 @@ void Owner::StartRecording() {
   keeper_bell_ = &setup_.node->bell(kNoProcess);
   recorder_ =
       std::make_unique<lineage::Encoder>(reinterpret_cast<shm::LineageMemory*>(setup_.arena->at(shm::kLineageOffset)));
+  // A worker may leave at any time after its task.
+  if (setup_.runner == nullptr) most_notes_ = kMostNotes;
 }
 
 // Which record is the entry's; 0: none.
@@ -33,24 +39,74 @@ std::uint64_t& Owner::RecordOf(const Entry* entry) {
   return recorded_[entry->index];
 }
 
-void Owner::NoteCall(Entry* entry, const shm::SpecHeader& header, std::string_view name,
-                     std::span<const std::byte> arguments, const CallOrigin& origin) {
-  const Id actor = entry->queue->actor == nullptr ? Id{} : entry->queue->actor->id;
-  const std::uint64_t record = recorder_->Task(origin, header, name, actor, arguments) << kIndexBits;
-  RecordOf(entry) = record;
-  if (entry->extra != nullptr) {
-    std::uint64_t index = 0;
-    for (const Entry* sibling : entry->extra->siblings) {
-      if (++index < (1U << kIndexBits) && sibling != nullptr) RecordOf(sibling) = record | index;
+// A driver writes calls and answers down a little later than they happen: when it would wait for answers anyway, before
+// what they are read from changes or goes, and at the latest when its background thread comes by, a millisecond after.
+// Written at once, they would take the time in which a worker waits for the next call.
+void Owner::NoteCall(Entry* entry, const CallOrigin& origin) {
+  const bool plain = entry->queue->actor == nullptr && (entry->extra == nullptr || entry->extra->siblings.empty());
+  if (!plain) {
+    WriteNotes();
+    WriteCall(entry, origin, entry->queue->actor == nullptr ? Id{} : entry->queue->actor->id);
+    return Recorded();
+  }
+  if (origin.path != noted_.path || origin.parent != noted_.parent) {
+    WriteNotes();
+    noted_ = origin;
+  }
+  RecordOf(entry) = kCallNoted;
+  notes_.push_back({entry, origin.index});
+  if (notes_.size() >= most_notes_) WriteNotes();
+}
+
+void Owner::NoteOutcome(Entry* entry) {
+  if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
+  std::uint64_t& record = RecordOf(entry);
+  if (record == 0 || !lost_.ok()) return;
+  record |= kAnswerNoted;
+  notes_.push_back({entry, kAnswer});
+  if (notes_.size() >= most_notes_) WriteNotes();
+}
+
+bool Owner::HasNotes(const Entry* entry) {
+  return recorder_ != nullptr && next_note_ < notes_.size() && (RecordOf(entry) & (kCallNoted | kAnswerNoted)) != 0;
+}
+
+void Owner::WriteNotes(std::size_t most) {
+  if (next_note_ == notes_.size()) return;
+  for (; most > 0 && next_note_ < notes_.size(); --most) {
+    const Note note = notes_[next_note_++];
+    if (note.call == kAnswer) {
+      WriteOutcome(note.entry);
+    } else {
+      WriteCall(note.entry, {noted_.parent, noted_.path, note.call}, {});
     }
+  }
+  if (next_note_ == notes_.size()) {
+    notes_.clear();
+    next_note_ = 0;
   }
   Recorded();
 }
 
-void Owner::NoteOutcome(const Entry* entry) {
-  if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
-  const std::uint64_t record = RecordOf(entry);
-  if (record == 0 || !lost_.ok()) return;
+void Owner::WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor) {
+  const std::byte* at = log_.at(entry->spec);
+  const auto& header = *reinterpret_cast<const shm::SpecHeader*>(at);
+  const std::size_t before = sizeof header + shm::Padded(header.name_bytes);
+  const std::uint64_t record =
+      recorder_->Task(origin, header, {reinterpret_cast<const char*>(at) + sizeof header, header.name_bytes}, actor,
+                      {at + before, header.bytes - before})
+      << kIndexBits;
+  std::uint64_t& known = RecordOf(entry);
+  known = record | (known & kAnswerNoted);
+  if (entry->extra == nullptr) return;
+  std::uint64_t index = 0;
+  for (const Entry* sibling : entry->extra->siblings) {
+    if (++index < (1U << kIndexBits) && sibling != nullptr) RecordOf(sibling) = record | index;
+  }
+}
+
+void Owner::WriteOutcome(const Entry* entry) {
+  const std::uint64_t record = RecordOf(entry) &= ~kAnswerNoted;
   const std::uint64_t sequence = record >> kIndexBits;
   const auto index = static_cast<std::uint32_t>(record & ((1U << kIndexBits) - 1));
   if (entry->where == Where::kFailure) {
@@ -61,12 +117,16 @@ void Owner::NoteOutcome(const Entry* entry) {
     const std::byte* data = entry->where == Where::kHeap ? entry->heap : entry->small;
     recorder_->Value(sequence, index, {data, entry->size});
   }
-  Recorded();
 }
 
 void Owner::Recorded() {
   if (keeper_bell_->sleeping.load(std::memory_order_relaxed) != 0) keeper_bell_->Ring();
-  if (recorder_->waiting() > 0) behind_.store(true, std::memory_order_relaxed);
+  if (recorder_->waiting()) behind_.store(true, std::memory_order_relaxed);
+}
+
+void Owner::WriteDown() {
+  const Lock lock(mutex_);
+  WriteNotes();
 }
 
 bool Owner::Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments) {
@@ -131,6 +191,7 @@ Status Owner::Commit() {
     return Status(Code::kInvalid, "Commit: nothing of this job is kept on disk; give it a name (Config::job)");
   }
   Pump();  // what is answered is seen
+  WriteDown();
   if (Status s = AwaitRoomToRecord(); !s.ok()) return s;
   shm::LineageMemory& memory = recorder_->memory();
   const std::uint32_t mine = memory.asked.fetch_add(1, std::memory_order_seq_cst) + 1;

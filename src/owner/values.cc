@@ -204,10 +204,11 @@ void Owner::SettleDoomed() {
 
 void Owner::DisposeLocked(Entry* entry) {
   if (entry->session != session_) return table_.DisposeForeign(entry);
+  if (HasNotes(entry)) WriteNotes();
   // Others hold it, or something could be rebuilt from it.
   const bool lent = (entry->flags & (Entry::kEscaped | Entry::kRebuildable)) == (Entry::kEscaped | Entry::kRebuildable);
   if (entry->lineage > 0 || (lent && entry->where == Where::kStore && lost_.ok())) return Shelve(entry);
-  if (entry->extra != nullptr) ReleaseLineage(entry);
+  if (entry->extra != nullptr || !on_disk_.empty()) ReleaseLineage(entry);
   if ((entry->flags & Entry::kMapped) != 0) {
     const auto it = by_id_.find(entry->id);
     if (it != by_id_.end() && it->second == entry) by_id_.erase(it);  // else a newer entry for the same object is there

@@ -22,6 +22,8 @@ constexpr std::int64_t kHoldUpUs = 10'000;
 constexpr int kInVain = 4;
 constexpr std::int64_t kSoonUs = 50;
 constexpr std::int64_t kNapUs = 50;
+// Lineage that is written between two looks for answers.
+constexpr std::size_t kNotesAtOnce = 16;
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -226,6 +228,7 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
       if (far) far.Work();
       if (mutex_.try_lock()) {
         const bool any = PumpLocked();
+        if (!any) WriteNotes(kNotesAtOnce);
         mutex_.unlock();
         if (any) NotifyWaiters();
         ready = done();
@@ -380,6 +383,7 @@ bool Owner::Housekeep(std::int64_t now_us) {
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
     CheckTimeouts(now_us);
+    WriteNotes();
     if (recorder_ != nullptr && recorder_->Flush()) behind_.store(false, std::memory_order_relaxed);
     SendQueued(&frames);
   }
@@ -417,7 +421,7 @@ void Owner::Background() {
     }
     const bool moved = read || pumped != seen;
     seen = pumped;
-    tick = moved ? normal : std::min(tick * 2, 5 * normal);
+    tick = moved || recorder_ != nullptr ? normal : std::min(tick * 2, 5 * normal);  // notes do not wait for long
     if (Housekeep(base::NowMicros())) tick = normal / 4;
     {
       // Idle is decided under the mutex: who submits after that wakes us.

@@ -57,6 +57,25 @@ std::uint64_t LogBytes() {
   return bytes;
 }
 
+// Durable values of this job that are on disk, whole or not.
+std::string Kept(const std::string& job) {
+  int files = 0;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(std::getenv("MANTA_SECRETS")) / "jobs" / job / "objects";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) files += entry.is_regular_file() ? 1 : 0;
+  return std::to_string(files) + " files";
+}
+
+// Until there is no room for a byte more.
+void Fill(const std::string& file) {
+  std::FILE* out = std::fopen(file.c_str(), "a");
+  std::setvbuf(out, nullptr, _IONBF, 0);
+  for (std::size_t size = 1 << 20; size > 0;) {
+    if (std::fwrite(std::string(size, 'x').data(), 1, size, out) != size) size /= 2;
+  }
+  std::fclose(out);
+}
+
 void Say(const std::string& text) {
   std::printf("%s\n", text.c_str());
   std::fflush(stdout);
@@ -83,6 +102,7 @@ int main(int argc, char** argv) try {
   config.job = name;
   config.keep_lineage = mode == "keep";
   config.resume = mode == "resume";
+  if (mode == "oversized") config.store_bytes = 64U << 20;
   try {
     manta::Init(config);
   } catch (const manta::Error& error) {
@@ -138,6 +158,46 @@ int main(int argc, char** argv) try {
       sum += manta::Task(Append).Remote(file, i).Get();
     }
     Say("sum " + std::to_string(sum));
+  } else if (mode == "oversized") {
+    try {
+      manta::Put(std::vector<std::uint64_t>(20U << 20, 1), {.durable = true});
+      Say("taken");
+    } catch (const manta::OutOfMemoryError&) {
+      Say("refused " + Kept(name));
+    }
+    const auto small = manta::Put(std::vector<std::uint64_t>(20'000, 1), {.durable = true});
+    Say("kept " + Kept(name));
+  } else if (mode == "full") {
+    Squares(0, 1000);
+    manta::Commit();
+    const std::string filler = std::string(std::getenv("MANTA_SECRETS")) + "/filler";
+    Fill(filler);
+    try {
+      Squares(0, 100'000);
+      manta::Commit();
+      Say("committed");
+    } catch (const manta::IoError& error) {
+      Say(std::string("no room to commit: ") + error.what());
+    }
+    try {
+      manta::Put(std::vector<std::uint64_t>((1U << 20) / 8 - 1, 1), {.durable = true});
+      Say("put");
+    } catch (const manta::IoError& error) {
+      Say(std::string("no room to put: ") + error.what());
+    }
+    std::filesystem::remove(filler);
+    for (int i = 0;; ++i) {  // the daemon looks for room now and then
+      try {
+        manta::Commit();
+        break;
+      } catch (const manta::IoError&) {
+        if (i == 1000) throw;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+    const auto kept = manta::Put(std::vector<std::uint64_t>((1U << 20) / 8 - 1, 1), {.durable = true});
+    Squares(0, 1000);
+    Say("there is room: kept " + Kept(name));
   } else if (mode == "uncommitted") {
     try {
       manta::Commit();
