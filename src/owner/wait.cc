@@ -383,7 +383,6 @@ bool Owner::Housekeep(std::int64_t now_us) {
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
     CheckTimeouts(now_us);
-    WriteNotes();
     if (recorder_ != nullptr && recorder_->Flush()) behind_.store(false, std::memory_order_relaxed);
     SendQueued(&frames);
   }
@@ -396,6 +395,7 @@ bool Owner::Housekeep(std::int64_t now_us) {
 void Owner::Background() {
   pthread_setname_np(pthread_self(), "manta-owner");
   std::uint64_t seen = 0;
+  std::uint64_t written = 0;
   const std::int64_t normal = setup_.pace.tick_us;
   std::int64_t tick = normal;
   int quiet = 0;
@@ -422,11 +422,20 @@ void Owner::Background() {
     const bool moved = read || pumped != seen;
     seen = pumped;
     tick = moved || recorder_ != nullptr ? normal : std::min(tick * 2, 5 * normal);  // notes do not wait for long
+    // Of lineage, only what nobody else writes: its portions are small, because whoever calls waits for the mutex.
+    if (recorder_ != nullptr && recorder_->memory().tail.load(std::memory_order_relaxed) == written) {
+      for (bool more = true; more;) {
+        const Lock guard(mutex_);
+        WriteNotes(kNotesAtOnce);
+        more = next_note_ < notes_.size();
+      }
+    }
+    if (recorder_ != nullptr) written = recorder_->memory().tail.load(std::memory_order_relaxed);
     if (Housekeep(base::NowMicros())) tick = normal / 4;
     {
       // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard(mutex_);
-      const bool unfinished = submitted_ != completed_ || !pending_.empty();
+      const bool unfinished = submitted_ != completed_ || !pending_.empty() || !notes_.empty();
       quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
       if (quiet >= 4) background_idle_.store(true);
     }
