@@ -33,7 +33,8 @@ void Owner::StartRecording() {
   if (setup_.runner == nullptr) most_notes_ = kMostNotes;
 }
 
-// Which record is the entry's; 0: none.
+// Which record is the entry's; 0: none. What was called has its place (NewCall): then recorded_ need not be asked to
+// grow.
 std::uint64_t& Owner::RecordOf(const Entry* entry) {
   if (entry->index >= recorded_.size()) recorded_.resize(entry->index + 1024);
   return recorded_[entry->index];
@@ -53,14 +54,14 @@ void Owner::NoteCall(Entry* entry, const CallOrigin& origin) {
     WriteNotes();
     noted_ = origin;
   }
-  RecordOf(entry) = kCallNoted;
+  recorded_[entry->index] = kCallNoted;
   notes_.push_back({entry, origin.index});
   if (notes_.size() >= most_notes_) WriteNotes();
 }
 
 void Owner::NoteOutcome(Entry* entry) {
   if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
-  std::uint64_t& record = RecordOf(entry);
+  std::uint64_t& record = recorded_[entry->index];
   if (record == 0 || !lost_.ok()) return;
   record |= kAnswerNoted;
   notes_.push_back({entry, kAnswer});
@@ -68,7 +69,8 @@ void Owner::NoteOutcome(Entry* entry) {
 }
 
 bool Owner::HasNotes(const Entry* entry) {
-  return recorder_ != nullptr && next_note_ < notes_.size() && (RecordOf(entry) & (kCallNoted | kAnswerNoted)) != 0;
+  return next_note_ < notes_.size() && entry->index < recorded_.size() &&
+         (recorded_[entry->index] & (kCallNoted | kAnswerNoted)) != 0;
 }
 
 void Owner::WriteNotes(std::size_t most) {
@@ -96,17 +98,17 @@ void Owner::WriteCall(const Entry* entry, const CallOrigin& origin, const Id& ac
       recorder_->Task(origin, header, {reinterpret_cast<const char*>(at) + sizeof header, header.name_bytes}, actor,
                       {at + before, header.bytes - before})
       << kIndexBits;
-  std::uint64_t& known = RecordOf(entry);
+  std::uint64_t& known = recorded_[entry->index];
   known = record | (known & kAnswerNoted);
   if (entry->extra == nullptr) return;
   std::uint64_t index = 0;
   for (const Entry* sibling : entry->extra->siblings) {
-    if (++index < (1U << kIndexBits) && sibling != nullptr) RecordOf(sibling) = record | index;
+    if (++index < (1U << kIndexBits) && sibling != nullptr) recorded_[sibling->index] = record | index;
   }
 }
 
 void Owner::WriteOutcome(const Entry* entry) {
-  const std::uint64_t record = RecordOf(entry) &= ~kAnswerNoted;
+  const std::uint64_t record = recorded_[entry->index] &= ~kAnswerNoted;
   const std::uint64_t sequence = record >> kIndexBits;
   const auto index = static_cast<std::uint32_t>(record & ((1U << kIndexBits) - 1));
   if (entry->where == Where::kFailure) {

@@ -93,6 +93,7 @@ Entry* Owner::OnShelf(const ShelfFile::Edge& edge) {
   entry->where = Where::kStore;
   entry->stage = Stage::kShelved;
   entry->flags = Entry::kMapped | Entry::kRebuildable;
+  if (recorder_ != nullptr) RecordOf(entry) = 0;  // it was recorded when it was called
   by_id_[edge.id] = entry;
   if (edge.record != 0 && shelf_.Keep(edge.record).ok()) on_disk_[entry] = edge.record;
   entry->state.store(State::kReady, std::memory_order_release);
