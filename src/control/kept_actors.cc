@@ -219,6 +219,7 @@ void KeptActors::Forget(const Id& actor) {
 
 void KeptActors::ForgetAll() {
   std::vector<Id> all;
+  all.reserve(kept_.size());
   for (const auto& [actor, kept] : kept_) all.push_back(actor);
   for (const Id& actor : all) Forget(actor);
 }

@@ -47,25 +47,26 @@ void KeptActors::Keep(const wire::FarCreateActor& made, const Id& job, OnDone do
   programs_.Describe(job, true, [file](const Result<wire::JobFacts>& same) {
     if (same.ok()) *file = same.value().file;
   });
-  programs_.Describe(job, false,
-                     [this, alive = alive_, file, message, done](const Result<wire::JobFacts>& described) mutable {
-                       if (!*alive) return;
-                       if (!described.ok()) return done(described.status());
-                       message.made.job.program_sha256 = described.value().program_sha256;
-                       message.made.job.program_bytes = described.value().program_bytes;
-                       message.made.job.file.clear();
-                       message.file = *file;
-                       const Id actor = message.made.order.actor;
-                       cluster_.Ask<wire::Done>(message, [this, alive, actor, done](const Result<wire::Done>& kept) {
-                         if (!*alive) return;
-                         if (kept.ok()) {
-                           kept_[actor];
-                         } else {
-                           Forget(actor);  // it may be kept, and the answer lost
-                         }
-                         done(kept.status());
-                       });
-                     });
+  programs_.Describe(
+      job, false,
+      [this, alive = alive_, file, message, done = std::move(done)](const Result<wire::JobFacts>& described) mutable {
+        if (!*alive) return;
+        if (!described.ok()) return done(described.status());
+        message.made.job.program_sha256 = described.value().program_sha256;
+        message.made.job.program_bytes = described.value().program_bytes;
+        message.made.job.file.clear();
+        message.file = *file;
+        const Id actor = message.made.order.actor;
+        cluster_.Ask<wire::Done>(message, [this, alive, actor, done](const Result<wire::Done>& kept) {
+          if (!*alive) return;
+          if (kept.ok()) {
+            kept_[actor];
+          } else {
+            Forget(actor);  // it may be kept, and the answer lost
+          }
+          done(kept.status());
+        });
+      });
 }
 
 void KeptActors::Forget(const Id& actor) {
@@ -129,23 +130,26 @@ void KeptActors::SendGroups(const Id& actor, std::shared_ptr<const Groups> group
   if (it == kept_.end()) return done(Status(Code::kNotFound, "the actor has ended"));
   const bool last = at + 1 == groups->size();
   wire::KeepJournal message{actor, it->second.epoch, it->second.next++, last ? since : 0, (*groups)[at]};
-  SendMessage(actor, std::move(message), [this, actor, groups, at, since, last, done](const Status& kept) {
-    if (kept.ok() && !last) return SendGroups(actor, groups, at + 1, since, done);
-    done(kept);
-  });
+  SendMessage(actor, std::move(message),
+              [this, actor, groups = std::move(groups), at, since, last, done = std::move(done)](const Status& kept) {
+                if (kept.ok() && !last) return SendGroups(actor, groups, at + 1, since, done);
+                done(kept);
+              });
 }
 
 void KeptActors::SendMessage(const Id& actor, wire::KeepJournal message, OnDone done) {
-  cluster_.Ask<wire::Done>(message, [this, alive = alive_, actor, message, done](const Result<wire::Done>& answer) {
-    if (!*alive) return;
-    if (answer.ok() || answer.status().code() == Code::kNotFound) return done(answer.status());
-    // The head is down, or its disk is full: as long as that lasts.
-    loop_.After(kAgainUs, [this, alive, actor, message, done] {
-      if (!*alive) return;
-      if (!kept_.contains(actor)) return done(Status(Code::kNotFound, "the actor has ended"));
-      SendMessage(actor, message, done);
-    });
-  });
+  const auto sent = std::make_shared<const wire::KeepJournal>(std::move(message));
+  cluster_.Ask<wire::Done>(
+      *sent, [this, alive = alive_, actor, sent, done = std::move(done)](const Result<wire::Done>& answer) {
+        if (!*alive) return;
+        if (answer.ok() || answer.status().code() == Code::kNotFound) return done(answer.status());
+        // The head is down, or its disk is full: as long as that lasts.
+        loop_.After(kAgainUs, [this, alive, actor, sent, done] {
+          if (!*alive) return;
+          if (!kept_.contains(actor)) return done(Status(Code::kNotFound, "the actor has ended"));
+          SendMessage(actor, *sent, done);
+        });
+      });
 }
 
 void KeptActors::SendWhole(const Id& actor) {
