@@ -85,7 +85,7 @@ Status Actors::Adopt(const wire::CreateActor& message, ProcessId creator, const 
   if (options.replay || options.checkpoint_calls > 0 || options.checkpoint_us > 0) record.journal = std::move(journal);
   record.exact = false;
   ActorActions actions;
-  const Status adopted = table_.Adopt(message.actor, job, policy, epoch, lost, &actions);
+  Status adopted = table_.Adopt(message.actor, job, policy, epoch, lost, &actions);
   if (!adopted.ok()) {
     records_.erase(message.actor);
     return adopted;
