@@ -23,8 +23,8 @@ std::string TitleOf(const wire::CreateActor& order) {
   return Cat("actor ", name.empty() ? ToString(order.actor) : name);
 }
 
-// The job of a detached actor.
-Id JobOf(const Id& actor) { return DeriveId(actor, 0x6465746163686564ULL, 0); }
+// The job of a detached actor. Another one at each home: that of the former may not have ended everywhere.
+Id JobOf(const Id& actor, NodeNumber home) { return DeriveId(actor, 0x6465746163686564ULL, home); }
 
 }  // namespace
 
@@ -33,7 +33,7 @@ FarActors::FarActors(Parts parts, Host host)
       host_(std::move(host)),
       kept_(
           parts.loop, parts.cluster, parts.programs,
-          [this](const Id& actor) { return !host_.has_job(JobOf(actor)) && !parts_.actors.Knows(actor); },
+          [this](const Id& actor) { return !host_.has_job(JobOf(actor, self())) && !parts_.actors.Knows(actor); },
           [this](const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable, base::Fd journal) {
             return Adopt(order, job, std::move(executable), std::move(journal));
           }) {
@@ -201,7 +201,7 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
     return fail(NoPlace(TitleOf(message.order), options));
   }
   if (options.detached && job == message.job.job) {
-    const Id own = JobOf(message.order.actor);
+    const Id own = JobOf(message.order.actor, self());
     const auto add = [this, alive = alive_, message, own, done](Result<base::Fd> executable) {
       if (!*alive) return;
       if (!executable.ok()) {
@@ -264,7 +264,7 @@ void FarActors::HeadIsBack() {
 Status FarActors::Adopt(const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable,
                         base::Fd journal) {
   const Id& actor = order.made.order.actor;
-  const Id own = JobOf(actor);
+  const Id own = JobOf(actor, self());
   host_.add_job(own, job, std::move(executable));
   const Status adopted =
       parts_.actors.Adopt(order.made.order, order.made.creator, own, order.epoch, std::move(journal), order.why);
