@@ -76,7 +76,7 @@ TEST_F(ClusterTest, ControlComesBackAfterAKillAndKnowsItsNodes) {
   StartControl(head_);
   // Its heartbeats say so: all of n1 is in use, nothing of n2.
   EXPECT_GE(AwaitNodes([](const auto& nodes) {
-              return nodes.size() == 2 && nodes[0].state == State::kAlive && nodes[0].available.empty() &&
+              return nodes.size() == 2 && nodes[0].state == State::kAlive && nodes[0].available.Get("CPU") == 0 &&
                      nodes[1].available == nodes[1].total;
             }),
             0);
