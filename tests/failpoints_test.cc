@@ -161,9 +161,9 @@ TEST_P(HomeFailpoints, EveryCallOfADetachedActorCountsOnce) {
   EXPECT_TRUE(place->Reached());
 }
 
-// Not node.kept: about one run in thirteen hangs there, when tasks on a third node call the actor (doc/failures.md).
 INSTANTIATE_TEST_SUITE_P(Places, HomeFailpoints,
-                         ::testing::Values(WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
+                         ::testing::Values(WorkerPlace{"node.kept", "node.kept=kill@9"},
+                                           WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
 
 // ---- the head ----
 

@@ -279,7 +279,7 @@ bool Execution::Admit() {
     ReplyFailure(rules.Differs(header_.id, *label_), false);
     return false;
   }
-  if (!Safe()) return false;  // it was given to a caller on another node, who may not have got it
+  CopyRecord();  // it was given to a caller on another node, who may not have got it
   std::vector<internal::Handle<internal::Entry>> entries;
   std::vector<internal::Handle<internal::ActorEntry>> actors;
   bool out_of_memory = false;
@@ -424,7 +424,8 @@ void Execution::FinishReturn(bool last) {
       actor_->journal->Commit(false);
     }
   }
-  if (repeating_ || (last && recorded_ && !Safe())) return;
+  if (repeating_) return;
+  if (last && recorded_) CopyRecord();
   if (recorded_) base::Failpoint("actor.kept");
   if (stored_) place = owner_.store().Seal(room_);
   if (served_ == nullptr) {
@@ -452,10 +453,8 @@ void Execution::FinishReturn(bool last) {
 
 // A caller on this node may tell the world of the answer, and outlive us both there: the record must not die with this
 // node. (Worker::Flush does the same for callers on other nodes, many answers at a time.)
-bool Execution::Safe() {
-  if (served_ == nullptr || served_->far != nullptr || !actor_->copy) [[likely]]
-    return true;
-  return actor_->copy();
+void Execution::CopyRecord() {
+  if (served_ != nullptr && served_->far == nullptr && actor_->copy) actor_->copy();
 }
 
 void Execution::ReplyContained() {
@@ -506,7 +505,7 @@ void Execution::ReplyFailure(const Failure& failure, bool retryable) {
     if (repeating_) return;
     if (owner_.KeepBorrowed(actor_->id)) actor_->journal->Holds();
     actor_->journal->Commit(true);
-    if (!Safe()) return;
+    CopyRecord();
   }
   owner_.EndBorrowing(served_->owner);
   Send(shm::ReplyKind::kFailure, flags, 0, bytes);

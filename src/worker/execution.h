@@ -61,7 +61,7 @@ struct ActorSelf {
   Resources need;
   std::uint32_t epoch = 0;                // restarts
   std::unique_ptr<ActorJournal> journal;  // none: nothing outlives this process
-  std::function<bool()> copy;  // the journal, to its home or the head; false: nobody has it. None: it is not wanted
+  std::function<void()> copy;             // the journal, to its home or the head. None: it is not wanted
   bool serial = true;
   internal::ActorStep step = nullptr;  // not null: calls may end later than their trampolines
 };
@@ -112,8 +112,8 @@ class Execution final : public internal::Invocation {
   bool Admit();
   std::unique_ptr<Failure> Record(const std::byte* spec, bool* retryable);
   void FinishReturn(bool last);
-  // Is the record of the call where it outlives this node? False: this process is about to end.
-  bool Safe();
+  // Returns when the record of the call is where it outlives this node.
+  void CopyRecord();
   void ReplyContained();
   // For ReplyHeader::run; 0: this call is not timed.
   [[nodiscard]] std::uint16_t RunTime(std::uint8_t flags);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -241,7 +242,9 @@ void Worker::StartActor(wire::Frame& frame) {
   // A detached one is kept elsewhere also when it is at home here (node/kept_actors.h).
   const bool kept = message->options.detached && actor_->home != 0;
   if (kept || actor_->home != owner_->welcome().number) {
-    actor_->copy = [this] { return !copied_.load(std::memory_order_acquire) || CopyJournal(); };
+    actor_->copy = [this] {
+      if (copied_.load(std::memory_order_acquire)) CopyJournal();
+    };
   }
   concurrency_ = message->options.concurrency;
   prompt_ = message->options.max_call_retries == 0;
@@ -353,18 +356,17 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
 
 void Worker::Flush(Served& served, bool more) {
   const bool copies = copied_.load(std::memory_order_acquire) && actor_ != nullptr && actor_->journal != nullptr;
-  if (copies && served.far->WouldFlush(more) && !CopyJournal()) return;  // out of reach: this process is about to end
+  if (copies && served.far->WouldFlush(more)) CopyJournal();
   served.far->Flush(more);
 }
 
-bool Worker::CopyJournal() {
+void Worker::CopyJournal() {
   for (std::vector<JournalPart>& parts : shm::Split(actor_->journal->Changes(), kCopyBytes)) {
     wire::CopyJournal message;
     message.actor = actor_->id;
     message.parts = std::move(parts);
-    if (!link_->Call<wire::Done>(message).ok()) copied_to_nobody_ = true;
+    if (!link_->Call<wire::Done>(message).ok()) raise(SIGKILL);  // as the daemon is about to do
   }
-  return !copied_to_nobody_;
 }
 
 void Worker::Resume(Execution* call, internal::Trampoline rest) {

@@ -61,7 +61,9 @@ class Worker final : public owner::InPlaceRunner {
   void Idle();
   // Sends answers to a caller on another node, after what they rest on.
   void Flush(Served& served, bool more);
-  bool CopyJournal();
+  // Returns when its home or the head has it. If nobody takes it, the process ends: no call may look done that its
+  // caller has no answer to, or it would not be sent to the actor's next life.
+  void CopyJournal();
   void SetGpus(bool with, const std::vector<std::uint32_t>& gpus);
   void PoolThread();
   void StopPool();
@@ -90,7 +92,6 @@ class Worker final : public owner::InPlaceRunner {
   std::unique_ptr<ActorSelf> actor_;
   bool prompt_ = false;              // calls of the actor are not to be made twice
   std::atomic<bool> copied_{false};  // its journal, to its home, before answers leave this node
-  bool copied_to_nobody_ = false;
   std::uint32_t concurrency_ = 1;
   std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
   bool step_busy_ = true;       // something is under way there; its constructor may have begun it
