@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "node/daemon.h"
+#include "node/programs.h"
 
 extern char** environ;
 
@@ -34,12 +35,19 @@ std::vector<std::string> EnvironmentOf(std::uint32_t pid) {
   return out;
 }
 
+// A driver in another mount namespace gives a descriptor that has no name here, so its program would not find the
+// libraries beside it ($ORIGIN). If the same file has that name here, too, ours has one.
+base::Fd Named(const std::string& path, base::Fd executable) {
+  base::Fd here(open(path.c_str(), O_PATH | O_CLOEXEC));
+  return here.valid() && FileName(here.get()) == FileName(executable.get()) ? std::move(here) : std::move(executable);
+}
+
 }  // namespace
 
 void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   Program program;
   program.path = hello.program;
-  program.executable = std::move(executable);
+  program.executable = Named(hello.program, std::move(executable));
   program.arguments = hello.arguments;
   if (peer.serial == private_peer_) {
     // Made by the driver's fork: environment (as it is now, not as it was at exec) and folder are its own.
