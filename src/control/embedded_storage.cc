@@ -10,11 +10,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace manta::control {
 namespace {
 
 constexpr std::int64_t kCheckpointAgain = 500'000;  // microseconds, after one failed
 constexpr std::size_t kManySegments = 4;            // left by earlier lives: then their log is not worth keeping
+// A good disk has synced a small record before this thread and its client would have fallen asleep and woken up.
+constexpr std::int64_t kSoonUs = 250;
 
 std::size_t SizeOf(const Batch& batch) {
   std::size_t bytes = 96;
@@ -77,7 +81,7 @@ Status MakeFolder(const std::string& folder) {
 }  // namespace
 
 EmbeddedStorage::EmbeddedStorage(base::Loop& loop, EmbeddedOptions options)
-    : loop_(loop), options_(std::move(options)) {}
+    : loop_(loop), options_(std::move(options)), rhythm_(kSoonUs) {}
 
 Result<std::unique_ptr<EmbeddedStorage>> EmbeddedStorage::Open(base::Loop& loop, EmbeddedOptions options) {
   std::unique_ptr<EmbeddedStorage> storage(new EmbeddedStorage(loop, std::move(options)));
@@ -237,8 +241,15 @@ void EmbeddedStorage::Apply(Batch batch, OnApplied done) {
     MaybeCheckpoint();
     return;
   }
+  Log(std::move(pending));
+}
+
+void EmbeddedStorage::Log(std::unique_ptr<Pending> pending) {
+  pending->asked_us = base::NowMicros();
+  const std::int64_t look_us = rhythm_.Asked(pending->asked_us, in_log_bytes_ == 0);
   in_log_bytes_ += pending->bytes;
   writer_->Add(std::move(pending));
+  if (look_us > 0) loop_.Expect(look_us);
 }
 
 std::uint64_t EmbeddedStorage::HeldBytes() const {
@@ -257,8 +268,7 @@ void EmbeddedStorage::Release() {
   }
   // One that is larger than all the memory goes when it is alone.
   while (!waiting_.empty() && (HeldBytes() == 0 || HeldBytes() + waiting_.front()->bytes <= options_.memory_bytes)) {
-    in_log_bytes_ += waiting_.front()->bytes;
-    writer_->Add(std::move(waiting_.front()));
+    Log(std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
@@ -281,6 +291,9 @@ void EmbeddedStorage::OnReady() {
     segment->second.bytes += pending->bytes;
     if (!batch.client.empty()) Remember(batch.client, Stamp{batch.client_sequence, batch.sequence});
     active_->Put(std::move(batch), pending->bytes);
+  }
+  if (!finished.empty() && in_log_bytes_ == 0) {
+    loop_.Expect(rhythm_.Answered(base::NowMicros(), finished.back()->asked_us));
   }
   for (const auto& pending : finished) {
     if (pending->status.ok()) {

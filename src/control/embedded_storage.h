@@ -26,6 +26,7 @@
 #include "base/loop.h"
 #include "control/log_writer.h"
 #include "control/memory_table.h"
+#include "control/rhythm.h"
 #include "control/sqlite_tables.h"
 #include "control/storage.h"
 
@@ -75,6 +76,7 @@ class EmbeddedStorage : public Storage {
   Result<std::string> ReadSegment(std::uint64_t number) const;
 
   [[nodiscard]] std::string TablesPath() const { return options_.folder + "/tables.sqlite"; }
+  void Log(std::unique_ptr<Pending> pending);
   void OnReady();
   void Release();
   void Remember(const Id& client, const Stamp& stamp);
@@ -102,6 +104,7 @@ class EmbeddedStorage : public Storage {
   std::uint64_t checkpointed_ = 0;  // sequence
   std::uint64_t checkpoints_ = 0;
   std::uint64_t in_log_bytes_ = 0;  // given to the writer and not yet back
+  Rhythm rhythm_;
 
   std::thread checkpoint_thread_;
   std::mutex checkpoint_mutex_;

@@ -34,6 +34,7 @@ struct Pending {
   Batch batch;
   Storage::OnApplied done;
   std::size_t bytes = 0;  // about
+  std::int64_t asked_us = 0;
   // Set by the writer:
   Status status;
   std::uint64_t segment = 0;  // that holds it

@@ -13,8 +13,6 @@ constexpr std::int64_t kFirstPause = 2'000;  // microseconds
 constexpr std::int64_t kLongestPause = 200'000;
 // A server on this machine answers a request about when we would have fallen asleep, its own waking included.
 constexpr std::int64_t kSoonUs = 150;
-// Whoever asks one thing after another asks again as soon as it has woken up with the answer.
-constexpr std::int64_t kNextUs = 100;
 
 std::uint64_t ToNumber(std::string_view text) {
   std::uint64_t number = 0;
@@ -98,7 +96,7 @@ class Asking {
 }  // namespace
 
 RedisStorage::RedisStorage(base::Loop& loop, RedisOptions options, RedisAddress address)
-    : loop_(loop), options_(std::move(options)), address_(std::move(address)) {}
+    : loop_(loop), options_(std::move(options)), address_(std::move(address)), rhythm_(kSoonUs) {}
 
 Result<std::unique_ptr<RedisStorage>> RedisStorage::Open(base::Loop& loop, RedisOptions options) {
   Result<RedisAddress> address = ResolveRedis(options.address);
@@ -397,11 +395,11 @@ void RedisStorage::Read(std::string commands, std::size_t replies, RedisConnecti
 void RedisStorage::Ask(Asked asked) {
   if (!stopped_.ok()) return asked.sequence != 0 ? asked.on_applied(stopped_) : asked.on_failure(stopped_);
   const std::int64_t now = base::NowMicros();
-  if (asked_.empty()) asks_soon_ = now - idle_since_ < kNextUs;
+  const std::int64_t look_us = rhythm_.Asked(now, asked_.empty());
   asked.until = now + options_.patience_us;
   asked_.push_back(std::move(asked));
   if (ready_) SendFirst(asked_.back());
-  if (answers_soon_) loop_.Expect(kSoonUs);
+  if (look_us > 0) loop_.Expect(look_us);
   if (timer_ == 0) SetTimer();
 }
 
@@ -414,9 +412,7 @@ void RedisStorage::OnReplies(std::vector<RespReply>& replies) {
   Asked asked = std::move(asked_.front());
   asked_.pop_front();
   if (asked_.empty()) {
-    idle_since_ = base::NowMicros();
-    answers_soon_ = idle_since_ - (asked.until - options_.patience_us) < kSoonUs;
-    loop_.Expect(asks_soon_ ? kNextUs : 0);
+    loop_.Expect(rhythm_.Answered(base::NowMicros(), asked.until - options_.patience_us));
   }
   // A server that is loading its data refuses everything for a while; who asked waits for it.
   for (const RespReply& reply : replies) {

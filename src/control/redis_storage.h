@@ -31,6 +31,7 @@
 #include "base/loop.h"
 #include "control/memory_table.h"
 #include "control/redis_connection.h"
+#include "control/rhythm.h"
 #include "control/storage.h"
 
 namespace manta::control {
@@ -107,9 +108,7 @@ class RedisStorage : public Storage {
   const RedisAddress address_;
   std::unique_ptr<RedisConnection> connection_;
   bool ready_ = false;  // greeted
-  bool answers_soon_ = true;
-  bool asks_soon_ = false;
-  std::int64_t idle_since_ = 0;
+  Rhythm rhythm_;
   Status trouble_;  // why not
   Status stopped_;  // for good
   std::int64_t pause_us_ = 0;
