@@ -104,7 +104,7 @@ TEST_F(Notice, TheDeathOfADaemonIsNoticedAtOnce) {
   EXPECT_LT(took, 2500 * kSlow) << "that is silence, not a closed connection";
 }
 
-TEST_F(Notice, ASilentNodeIsNoticedAfterThreeSecondsAndEndsWhenItIsBack) {
+TEST_F(Notice, ASilentNodeIsNoticedWithinThreeSecondsAndEndsWhenItIsBack) {
   StartThree();
   std::vector<pid_t> stopped;
   const double took = BeginAgain(0, "far", [&](const Begun& first) {
