@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/short_slice.h"
+
 namespace manta::node {
 namespace {
 
@@ -160,6 +162,7 @@ bool LineageKeeper::TakeAll() {
 // after it said that it would: by then what was written before has long arrived, and who writes later sees it asleep.
 void LineageKeeper::Take() {
   pthread_setname_np(pthread_self(), "lineage-take");
+  const base::ShortSlices slices;
   int quiet = 0;
   for (;;) {
     const std::uint32_t ticket = quiet == 0 ? bell_.rings.load() : bell_.PrepareSleep();
@@ -187,6 +190,7 @@ void LineageKeeper::Take() {
 
 void LineageKeeper::Sync() {
   pthread_setname_np(pthread_self(), "lineage-sync");
+  const base::ShortSlices slices;
   std::unique_lock lock(mutex_);
   for (;;) {
     std::erase_if(all_, [](const std::unique_ptr<Job>& one) { return one->gone && !one->dirty; });

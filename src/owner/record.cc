@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "base/short_slice.h"
 #include "owner/owner.h"
 
 namespace manta::owner {
@@ -198,6 +199,7 @@ Status Owner::Commit() {
   shm::LineageMemory& memory = recorder_->memory();
   const std::uint32_t mine = memory.asked.fetch_add(1, std::memory_order_seq_cst) + 1;
   keeper_bell_->Rouse();
+  const base::ShortSlices slices;  // or it would be on disk for milliseconds before this thread has its turn
   for (;;) {
     const std::uint32_t done = memory.done.load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(done - mine) >= 0) return {};
