@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +24,7 @@
 #include "control/redis_storage.h"
 #include "control/server.h"
 #include "control/tables.h"
+#include "folder.h"
 #include "rooms.h"
 #include "wire/control_client.h"
 
@@ -55,25 +55,6 @@ std::string KeyOf(std::uint64_t index) {
 void Check(bool ok, const std::string& what) {
   if (!ok) Fail(what + ": " + std::strerror(errno));
 }
-
-class Folder {
- public:
-  Folder() {
-    const char* parent = std::getenv("TMPDIR");
-    path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/manta-bench-XXXXXX";
-    Check(mkdtemp(path_.data()) != nullptr, "cannot make " + path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A process that ends with this object, and with this program.
 class Child {

@@ -8,11 +8,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "folder.h"
+#include "lineage.h"
 #include "rooms.h"
 #include "work.h"
 
@@ -22,26 +23,6 @@ namespace {
 constexpr std::size_t kSynced = 64 << 10;
 
 Reply Work(std::uint64_t index) { return Answer(index); }
-
-// Where lineage goes, for the life of the object.
-class Folder {
- public:
-  Folder() {
-    const char* temporary = std::getenv("TMPDIR");
-    path_ = std::string(temporary != nullptr ? temporary : "/tmp") + "/manta_bench_XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) Fail("cannot make the folder " + path_);
-  }
-  ~Folder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A private cluster whose job has this name; empty: none.
 class Job {
@@ -152,6 +133,15 @@ void AddDurable(Suite& suite) {
              .cluster = Cluster::kDown,
              .warm_up = false,
              .run = [](double seconds) { return std::vector<double>{AsyncOf("bench", std::max(seconds, 0.5))}; }});
+  for (const bool plain : {true, false}) {
+    suite.Add({.metrics = {{plain ? "lineage_records" : "lineage_records_random_bytes",
+                            "/s",
+                            {"tasks of a job without a name", [] { return AsyncOf("", 0.5); }}}},
+               .cluster = Cluster::kDown,
+               .run = [plain](double seconds) {
+                 return std::vector<double>{LineagePerSecond(std::max(seconds, 0.5), plain)};
+               }});
+  }
   suite.Add({.metrics = {{"commit_under_load", "ms", {"64 KB and fdatasync", [] { return BareSyncMs(0.5); }}},
                          {"commit_under_load_p99", "ms", {"64 KB and fdatasync", [] { return BareSyncMs(0.99); }}}},
              .cluster = Cluster::kDown,
