@@ -165,6 +165,20 @@ TEST_F(ClusterJobs, AJobThatFloodsTheClusterLeavesRoomForOthers) {
   for (const Ref<std::string>& ref : refs) EXPECT_FALSE(ref.Get(30s).empty());
 }
 
+// As a driver in a chroot, or in a container that shares the network: its file has another name there.
+TEST_F(ClusterJobs, ADriverInAnotherMountNamespaceFindsItsLibraries) {
+  const std::string unshare = "/usr/bin/unshare";
+  if (Child(unshare, {"--mount", "true"}).Finish(20s) != 0) GTEST_SKIP() << "needs the right to make namespaces";
+  StartTwo();
+  // Nothing of these mounts is seen outside.
+  Child driver(unshare,
+               {"--mount", "--propagation", "private", "sh", "-ec", "mount --rbind / /mnt; exec chroot /mnt \"$@\"", "sh",
+                ProgramFolder() + "/cluster_jobs_test", "--gtest_also_run_disabled_tests",
+                "--gtest_filter=DISABLED_OtherDriver.AddsAFew"},
+               {"MANTA_TEST_ADDRESS=@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n2"))});
+  EXPECT_EQ(driver.Finish(60s), 0) << driver.Out() << driver.Err();
+}
+
 TEST_F(ClusterJobs, TheShareOfANodeThatIsKilledComesBack) {
   StartTwo();
   InitWith({{"CPU", 2}});
