@@ -24,7 +24,7 @@
 #include "control/redis_storage.h"
 #include "control/server.h"
 #include "control/tables.h"
-#include "folder.h"
+#include "nodes.h"
 #include "rooms.h"
 #include "wire/control_client.h"
 
@@ -178,7 +178,7 @@ class ControlStore {
 
 // What all rows share; made when the first of them runs, gone with the last.
 struct State {
-  Folder folder;
+  TemporaryFolder folder;
   std::uint64_t next = 0;
 
   // ---- the disk ----

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "folder.h"
 #include "lineage.h"
+#include "nodes.h"
 #include "rooms.h"
 #include "work.h"
 
@@ -49,7 +49,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
  private:
-  Folder folder_;
+  TemporaryFolder folder_;
   std::string before_;
   bool had_ = false;
 };
@@ -107,7 +107,7 @@ std::vector<double> Commits(double seconds) {
 
 // Appends as much as a commit does, and syncs: the median, ms.
 double BareSyncMs(double share) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/file";
   const int fd = open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) Fail("cannot write " + path);

@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
-#include "folder.h"
 #include "lineage/record.h"
 #include "node/lineage_keeper.h"
+#include "nodes.h"
 #include "shm/arena.h"
 #include "work.h"
 
@@ -69,7 +69,7 @@ class Owner {
     while (!encoder_.Flush()) Pause();
   }
 
-  Folder folder_;
+  TemporaryFolder folder_;
   manta::shm::NodeArea area_;
   manta::shm::Arena arena_;
   manta::node::LineageKeeper keeper_{bell()};

@@ -172,8 +172,8 @@ TEST_F(ClusterJobs, ADriverInAnotherMountNamespaceFindsItsLibraries) {
   StartTwo();
   // Nothing of these mounts is seen outside.
   Child driver(unshare,
-               {"--mount", "--propagation", "private", "sh", "-ec", "mount --rbind / /mnt; exec chroot /mnt \"$@\"", "sh",
-                ProgramFolder() + "/cluster_jobs_test", "--gtest_also_run_disabled_tests",
+               {"--mount", "--propagation", "private", "sh", "-ec", "mount --rbind / /mnt; exec chroot /mnt \"$@\"",
+                "sh", ProgramFolder() + "/cluster_jobs_test", "--gtest_also_run_disabled_tests",
                 "--gtest_filter=DISABLED_OtherDriver.AddsAFew"},
                {"MANTA_TEST_ADDRESS=@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n2"))});
   EXPECT_EQ(driver.Finish(60s), 0) << driver.Out() << driver.Err();
