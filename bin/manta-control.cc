@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/loop.h"
 #include "control/chain_host.h"
@@ -37,6 +38,8 @@
 #include "control/server.h"
 #include "control/tables.h"
 #include "types/resources.h"
+#include "wire/address.h"
+#include "wire/authority.h"
 #include "wire/listener.h"
 #include "wire/local_listener.h"
 
@@ -114,6 +117,25 @@ struct Ending {
   std::vector<std::shared_ptr<manta::control::ChainKeeper>> keepers;  // of the seats that this process has
 };
 
+// Members on other machines are reached with TLS, for which this process needs a certificate also if it serves only its
+// own. Told at once: later it would look as if they did not answer.
+Status PrepareTls(manta::wire::Secrets& secrets, const std::vector<std::string>& members) {
+  bool beyond = false;
+  for (const std::string& member : members) {
+    if (member.starts_with("@")) continue;
+    const Result<manta::wire::Address> address = manta::wire::ParseAddress(member);
+    if (!address.ok()) return address.status();
+    const Result<std::vector<manta::wire::SocketAddress>> found = Resolve(address.value());
+    if (!found.ok()) return found.status();
+    beyond = beyond || !found.value().front().loopback();
+  }
+  if (!beyond) return {};
+  if (manta::wire::HasAuthority(secrets.folder())) {
+    if (Status made = EnsureCertificate(secrets, {}); !made.ok()) return made;
+  }
+  return secrets.Member().status();
+}
+
 Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::base::Loop& loop,
                                                                          const Options& options, Ending& ending) {
   std::vector<std::unique_ptr<manta::control::Storage>> shards;
@@ -129,6 +151,7 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
         Result<std::shared_ptr<manta::wire::Secrets>> secrets = manta::wire::Secrets::OpenOrCreate(options.secrets);
         if (!secrets.ok()) return secrets.status();
         chained.secrets = std::move(*secrets);
+        if (Status ready = PrepareTls(*chained.secrets, chained.addresses); !ready.ok()) return ready;
       }
       chained.on_stop = [&ending](const Status& why) { ending.lost = why; };
       if (!options.etcd.empty()) {
@@ -327,6 +350,7 @@ int Run(const Options& options) {
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a limit of the file size is a failed write, like a full disk
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
@@ -405,6 +429,7 @@ int Run(const Options& options) {
       if (link.role != manta::wire::LinkRole::kControl) return head.Add(std::move(link));
       if (const Status added = server.Add(std::move(link.stream)); !added.ok()) Complain(added);
     };
+    manta::base::Failpoint("head.opened");
     if (const Status begun = listener->Begin(); !begun.ok()) return Complain(begun);
     address = listener->address();
   }

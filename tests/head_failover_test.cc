@@ -89,11 +89,13 @@ class HeadFailoverTest : public ClusterFixture {
     etcd_.reset();
     ClusterFixture::TearDown();
   }
-  void StartHead(std::size_t i) {
+  void StartHead(std::size_t i, const std::vector<std::string>& environment = {}) {
+    heads_[i].reset();
     heads_[i] = std::make_unique<Child>(
         "manta-control",
         std::vector<std::string>{"--chain", chain_, "--folder", folder_.path() + "/head-" + std::to_string(i), "--etcd",
-                                 etcd_port_, "--etcd-term", "2", "--listen", ports_[i], "--secrets", secrets_});
+                                 etcd_port_, "--etcd-term", "2", "--listen", ports_[i], "--secrets", secrets_},
+        environment);
     // The folder of the secrets is made by the first.
     ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(secrets_ + "/token"); }, 30s)) << heads_[i]->Err();
   }
@@ -124,6 +126,24 @@ TEST_F(HeadFailoverTest, TheClusterGoesOnWithAnotherHead) {
   std::string errors;
   ASSERT_TRUE(Eventually([&] { return !Manta({"nodes"}, &errors).empty(); }, 30s)) << errors << heads_[1]->Err();
   // The nodes are the same processes, and give each other work again.
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << Manta({"nodes"});
+  for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
+}
+
+// The second head has taken over and read the tables, and dies before it has taken in anybody.
+TEST_F(HeadFailoverTest, AHeadThatDiesWhileItTakesOverIsFollowedByTheNext) {
+  Init();
+  ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << "the second node does not take part";
+  const std::array<pid_t, 2> nodes{PidOf("node", "n1"), PidOf("node", "n2")};
+  StartHead(1, {"MANTA_FAILPOINTS=head.opened=kill@1"});
+  ASSERT_TRUE(Eventually([&] { return heads_[1]->Err().find("waiting to take over") != std::string::npos; }, 30s))
+      << heads_[1]->Err();
+  heads_[0].reset();
+  ASSERT_TRUE(Eventually([&] { return heads_[1]->Ended(); }, 30s)) << "head.opened is not reached";
+  RunTasks(4);
+  StartHead(0);
+  std::string errors;
+  ASSERT_TRUE(Eventually([&] { return !Manta({"nodes"}, &errors).empty(); }, 30s)) << errors << heads_[0]->Err();
   ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << Manta({"nodes"});
   for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
 }

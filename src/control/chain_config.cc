@@ -40,10 +40,10 @@ Result<std::string> ReadSmallFile(const std::string& path) {
 Status WriteSmallFile(const std::string& path, const std::string& bytes) {
   const std::string next = path + ".next";
   const base::Fd file(open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid()) return DiskError(Cat("cannot open ", next), errno);
+  if (!file.valid()) return DiskError(Cat("cannot open ", next), errno, path.substr(0, path.rfind('/')));
   if (write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
       fdatasync(file.get()) != 0) {
-    return DiskError(Cat("cannot write ", next), errno);
+    return DiskError(Cat("cannot write ", next), errno, path.substr(0, path.rfind('/')));
   }
   if (rename(next.c_str(), path.c_str()) != 0) return DiskError(Cat("cannot replace ", path), errno);
   return SyncFolder(path.substr(0, path.rfind('/')));

@@ -43,17 +43,19 @@ ChainHost::~ChainHost() {
 
 Result<std::unique_ptr<ChainHost>> ChainHost::Open(base::Loop& loop, ChainHostOptions options) {
   if (!options.open) {
-    options.open = [&loop, folder = options.folder](std::uint64_t copy) -> Result<std::unique_ptr<Storage>> {
+    options.drop = [folder = options.folder](std::uint64_t copy) {
+      std::error_code ignored;
+      std::filesystem::remove_all(CopyFolder(folder, copy), ignored);
+    };
+    options.open = [&loop, folder = options.folder,
+                    drop = options.drop](std::uint64_t copy) -> Result<std::unique_ptr<Storage>> {
+      if (copy > 1) drop(copy - 1);  // if the process was killed before it had done so
       EmbeddedOptions embedded;
       embedded.folder = CopyFolder(folder, copy);
       embedded.keep_log_bytes = kKeepLogBytes;
       Result<std::unique_ptr<EmbeddedStorage>> opened = EmbeddedStorage::Open(loop, embedded);
       if (!opened.ok()) return opened.status();
       return std::unique_ptr<Storage>(std::move(*opened));
-    };
-    options.drop = [folder = options.folder](std::uint64_t copy) {
-      std::error_code ignored;
-      std::filesystem::remove_all(CopyFolder(folder, copy), ignored);
     };
   }
   std::unique_ptr<ChainHost> host(new ChainHost(loop, std::move(options)));
@@ -97,7 +99,7 @@ Result<std::uint64_t> ChainHost::LastEpoch() {
   const std::uint64_t last = storage_->last_sequence();
   if (last == 0) return std::uint64_t{0};
   std::optional<Result<std::vector<Batch>>> answer;
-  storage_->EntriesAfter(last - 1, [&answer](Result<std::vector<Batch>> batches) { answer = std::move(batches); });
+  storage_->EntriesAfter(last - 1, 1, [&answer](Result<std::vector<Batch>> batches) { answer = std::move(batches); });
   const std::int64_t until = base::NowMicros() + 10'000'000;
   while (!answer && base::NowMicros() < until) loop_.RunOnce(10'000);
   if (!answer) return Status(Code::kTimedOut, "the storage does not answer");
@@ -306,13 +308,22 @@ void ChainHost::Wipe() {
   const std::uint64_t old = copy_++;
   storage_.reset();
   Status status = WriteSmallFile(options_.folder + "/copy", std::to_string(copy_));
+  base::Failpoint("chain.wiping");
   if (status.ok()) status = OpenCopy();
   if (!status.ok()) return Fail(status);
   if (options_.drop) options_.drop(old);
 }
 
 void ChainHost::Fetch(const rules::ChainFetch& fetch) {
-  storage_->EntriesAfter(fetch.after, [this, fetch, life = life_, alive = alive_](Result<std::vector<Batch>> batches) {
+  // Each in a round of the loop of its own: between two of them clients are answered.
+  loop_.After(0, [this, fetch, life = life_, alive = alive_] {
+    if (!*alive || life != life_ || failed_) return;
+    FetchLog(fetch);
+  });
+}
+
+void ChainHost::FetchLog(const rules::ChainFetch& fetch) {
+  const auto take = [this, fetch, life = life_, alive = alive_](Result<std::vector<Batch>> batches) {
     if (!*alive || life != life_) return;
     if (!batches.ok()) return FetchCopy(fetch);
     std::vector<rules::ChainRecord> records;
@@ -323,7 +334,8 @@ void ChainHost::Fetch(const rules::ChainFetch& fetch) {
     Do([&](std::int64_t now_us, rules::ChainActions* actions) {
       member_->Fetched(now_us, fetch.after, true, std::move(records), actions);
     });
-  });
+  };
+  storage_->EntriesAfter(fetch.after, fetch.limit, take);
 }
 
 void ChainHost::FetchCopy(const rules::ChainFetch& fetch) {
@@ -332,7 +344,10 @@ void ChainHost::FetchCopy(const rules::ChainFetch& fetch) {
       member_->Fetched(now_us, fetch.after, found, std::move(records), actions);
     });
   };
-  if (fetch.after == 0) reader_ = std::make_unique<ChainCopy>(*storage_, last_epoch_);
+  // A joiner that asks again while the copy is prepared gets that one, or a large one would never be ready.
+  if (fetch.after == 0 && !(reader_ && reader_->indexing())) {
+    reader_ = std::make_unique<ChainCopy>(loop_, *storage_, last_epoch_);
+  }
   if (!reader_) return tell(false, {});
   reader_->Read(fetch.after, fetch.limit,
                 [tell, life = life_, this, alive = alive_](Result<std::vector<rules::ChainRecord>> records) {

@@ -80,6 +80,7 @@ class ChainHost {
   void StoreRecord(std::uint64_t generation, const rules::ChainRecord& record);
   void Wipe();
   void Fetch(const rules::ChainFetch& fetch);
+  void FetchLog(const rules::ChainFetch& fetch);
   void FetchCopy(const rules::ChainFetch& fetch);
   void Lookup(const rules::ChainLookup& lookup);
   void Fail(const Status& why);

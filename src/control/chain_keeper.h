@@ -3,7 +3,7 @@
 // DiskKeeper: in a folder of this machine, which is locked. EtcdKeeper (control/etcd_keeper.h): in etcd, so that the
 // front may be on another machine tomorrow. doc/replication.md says what each survives.
 //
-// Threads: one loop's.
+// Threads: one loop's, beside what is said below.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,10 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/fd.h"
+#include "base/loop.h"
 #include "control/chain_config.h"
 
 namespace manta::control {
@@ -35,17 +37,32 @@ class ChainKeeper {
   [[nodiscard]] virtual std::string Where() const = 0;  // for messages
 };
 
+// Saves in a thread of its own: a sync of the folder may wait for whatever else is written to that disk, such as the
+// copy of a member that joins, and requests go on under the old configuration meanwhile. What cannot be saved (a full
+// disk) is tried again for as long as it takes, and told once on stderr: until then nobody is told of it.
 class DiskKeeper : public ChainKeeper {
  public:
-  explicit DiskKeeper(std::string folder) : folder_(std::move(folder)) {}
+  DiskKeeper(base::Loop& loop, std::string folder) : loop_(loop), folder_(std::move(folder)) {}
+  ~DiskKeeper() override;
   Result<SavedChain> Take(const Opening& opening) override;
   void Save(const SavedChain& chain, std::function<void(const Status&)> done) override;
   void OnLost(std::function<void(const Status&)>) override {}  // the folder stays locked
   [[nodiscard]] std::string Where() const override { return folder_ + "/chain"; }
 
  private:
+  void Begin();
+  void Finish();
+
+  base::Loop& loop_;
   const std::string folder_;
   base::Fd lock_;
+  base::Fd ready_;  // readable when the thread is done
+  std::thread thread_;
+  SavedChain saving_;
+  Status saved_;           // the thread's until then
+  bool troubled_ = false;  // and has said so
+  base::Loop::TimerId again_ = 0;
+  std::function<void(const Status&)> on_saved_;
 };
 
 }  // namespace manta::control

@@ -81,6 +81,12 @@ void ChainLink::Later(const Status& why) {
 wire::ControlClient::Connect ConnectTo(base::Loop& loop, const std::string& address,
                                        const std::shared_ptr<wire::Secrets>& secrets) {
   if (address.starts_with("@")) return wire::ConnectLocally(address);
+  if (!secrets) {
+    return [address](const wire::ControlClient::Connected& done) {
+      done(Status(Code::kInvalid, Cat("cannot connect to ", address,
+                                      ": this member has no token of the cluster; start it with --listen, too")));
+    };
+  }
   return wire::ConnectOverTcp(loop, address, secrets);
 }
 

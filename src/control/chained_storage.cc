@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 
 namespace manta::control {
 
 ChainedStorage::ChainedStorage(base::Loop& loop, ChainedOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      keeper_(options_.keeper ? options_.keeper : std::make_shared<DiskKeeper>(options_.folder)) {}
+      keeper_(options_.keeper ? options_.keeper : std::make_shared<DiskKeeper>(loop, options_.folder)) {}
 
 ChainedStorage::~ChainedStorage() {
   *alive_ = false;
@@ -54,6 +55,7 @@ Status ChainedStorage::Prepare() {
   Result<SavedChain> taken = keeper_->Take(opening);
   if (!taken.ok()) return taken.status();
   saved_ = std::move(*taken);
+  base::Failpoint("front.taken");
   keeper_->OnLost([this, alive = alive_](const Status& why) {
     if (*alive) Stop(why);
   });
@@ -181,7 +183,11 @@ void ChainedStorage::Tick() {
 void ChainedStorage::Perform(rules::ChainMasterActions actions) {
   for (rules::ChainMasterAction& action : actions) {
     if (auto* send = std::get_if<rules::ChainSend>(&action)) {
+      const bool tells = std::holds_alternative<rules::ChainConfigure>(send->message);
+      const bool grants = std::holds_alternative<rules::ChainGrant>(send->message);
       Send(send->to, std::move(send->message));
+      if (tells) base::Failpoint("front.told");
+      if (grants) base::Failpoint("front.granted");
     } else if (auto* publish = std::get_if<rules::ChainPublish>(&action)) {
       rules::ChainClientActions more;
       client_->Receive(base::NowMicros(), rules::ChainConfigure{publish->config, 0}, &more);
@@ -190,9 +196,11 @@ void ChainedStorage::Perform(rules::ChainMasterActions actions) {
     } else if (auto* save = std::get_if<rules::ChainSave>(&action)) {
       SavedChain next = saved_;
       next.config = save->config;
+      base::Failpoint("front.saving");
       keeper_->Save(next, [this, config = save->config, alive = alive_](const Status& status) {
         if (!*alive || !stopped_.ok()) return;
         if (!status.ok()) return Stop(status);
+        base::Failpoint("front.saved");
         saved_.config = config;
         rules::ChainMasterActions more;
         master_->Saved(base::NowMicros(), config.epoch, &more);
@@ -361,7 +369,7 @@ std::vector<Id> ChainedStorage::Clients() const {
   return clients;
 }
 
-void ChainedStorage::EntriesAfter(std::uint64_t, OnBatches done) {
+void ChainedStorage::EntriesAfter(std::uint64_t, std::size_t, OnBatches done) {
   done(Status(Code::kNotFound, "the log is with the members of the chain, not with its front"));
 }
 

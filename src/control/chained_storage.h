@@ -62,7 +62,7 @@ class ChainedStorage : public Storage {
   [[nodiscard]] std::uint64_t epoch() const override { return saved_.openings; }
   [[nodiscard]] std::uint64_t last_sequence() const override { return last_sequence_; }
   // kNotFound: ask a member.
-  void EntriesAfter(std::uint64_t sequence, OnBatches done) override;
+  void EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) override;
 
   [[nodiscard]] const rules::ChainConfig& config() const { return master_->config(); }
   // "epoch 7: 2 3 (1 joins)"

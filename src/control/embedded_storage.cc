@@ -81,7 +81,7 @@ Status MakeFolder(const std::string& folder) {
 }  // namespace
 
 EmbeddedStorage::EmbeddedStorage(base::Loop& loop, EmbeddedOptions options)
-    : loop_(loop), options_(std::move(options)), rhythm_(kSoonUs) {}
+    : loop_(loop), options_(std::move(options)), segments_(options_.folder), rhythm_(kSoonUs) {}
 
 Result<std::unique_ptr<EmbeddedStorage>> EmbeddedStorage::Open(base::Loop& loop, EmbeddedOptions options) {
   std::unique_ptr<EmbeddedStorage> storage(new EmbeddedStorage(loop, std::move(options)));
@@ -92,7 +92,7 @@ Result<std::unique_ptr<EmbeddedStorage>> EmbeddedStorage::Open(base::Loop& loop,
       storage->options_.folder, storage->epoch_, storage->last_sequence_, storage->options_.segment_bytes);
   if (!writer.ok()) return writer.status();
   storage->writer_ = std::move(*writer);
-  storage->segments_[storage->epoch_] = Segment{storage->last_sequence_, 0, 0};
+  storage->segments_.Begin(storage->epoch_, storage->last_sequence_, 0);
   if (Status status =
           loop.Watch(storage->writer_->fd(), EPOLLIN, [raw = storage.get()](std::uint32_t) { raw->OnReady(); });
       !status.ok()) {
@@ -163,27 +163,9 @@ Status EmbeddedStorage::Recover() {
   return {};
 }
 
-Result<std::string> EmbeddedStorage::ReadSegment(std::uint64_t number) const {
-  const std::string path = options_.folder + "/" + SegmentName(number);
-  const base::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info{};
-  if (!file.valid() || fstat(file.get(), &info) != 0) return DiskError(Cat("cannot open ", path), errno);
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const ssize_t count = pread(file.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return DiskError(Cat("cannot read ", path), errno);
-    if (count == 0) break;
-    have += static_cast<std::size_t>(count);
-  }
-  bytes.resize(have);
-  return bytes;
-}
-
 Status EmbeddedStorage::Replay(std::uint64_t number, std::uint64_t checkpointed) {
   const std::string path = options_.folder + "/" + SegmentName(number);
-  const Result<std::string> bytes = ReadSegment(number);
+  const Result<std::string> bytes = segments_.ReadAll(number);
   if (!bytes.ok()) return bytes.status();
   const std::span<const std::byte> view = std::as_bytes(std::span(bytes.value()));
   const Result<SegmentHeader> header = DecodeSegmentHeader(view, number);
@@ -195,11 +177,12 @@ Status EmbeddedStorage::Replay(std::uint64_t number, std::uint64_t checkpointed)
                   Cat("the log before ", path, " is damaged: acknowledged batches ", last_sequence_ + 1, " to ",
                       header.value().durable_before, " are missing; restore the folder from a copy"));
   }
-  Segment segment{header.value().durable_before, 0, view.size()};
+  segments_.Begin(number, header.value().durable_before, view.size());
   LogReader reader(view.subspan(sizeof(SegmentHeader)), number, sizeof(SegmentHeader));
   bool fresh = false;
+  std::uint64_t at = reader.offset();
   while (std::optional<Batch> batch = reader.Next()) {
-    segment.last = batch->sequence;
+    segments_.Add(number, std::exchange(at, reader.offset()), 0, batch->sequence);
     if (batch->sequence <= checkpointed) continue;
     if (batch->sequence <= last_sequence_) {
       return Status(Code::kCorrupt, Cat(path, ": batch ", batch->sequence, " comes after ", last_sequence_));
@@ -210,7 +193,6 @@ Status EmbeddedStorage::Replay(std::uint64_t number, std::uint64_t checkpointed)
     const std::size_t size = SizeOf(*batch);
     active_->Put(std::move(*batch), size);
   }
-  segments_[number] = segment;
   if (fresh) {
     // Its last records may have been written, and not synced, when the process was killed: now they will be shown.
     const base::Fd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -282,13 +264,7 @@ void EmbeddedStorage::OnReady() {
     if (!pending->status.ok()) continue;
     Batch& batch = pending->batch;
     last_sequence_ = batch.sequence;
-    auto [segment, fresh] = segments_.try_emplace(pending->segment);
-    if (fresh) {
-      const Segment& before = std::prev(segment)->second;
-      segment->second.durable_before = std::max(before.last, before.durable_before);
-    }
-    segment->second.last = batch.sequence;
-    segment->second.bytes += pending->bytes;
+    segments_.Add(pending->segment, pending->offset, pending->bytes, batch.sequence);
     if (!batch.client.empty()) Remember(batch.client, Stamp{batch.client_sequence, batch.sequence});
     active_->Put(std::move(batch), pending->bytes);
   }
@@ -400,35 +376,8 @@ void EmbeddedStorage::Scan(Table table, std::string prefix, std::string after, s
   done(std::move(page));
 }
 
-void EmbeddedStorage::EntriesAfter(std::uint64_t sequence, OnBatches done) {
-  if (segments_.empty() || sequence < segments_.begin()->second.durable_before) {
-    done(Status(Code::kNotFound,
-                Cat("the log starts after batch ", segments_.empty() ? 0 : segments_.begin()->second.durable_before,
-                    ", but ", sequence, " and later were asked for: copy everything instead")));
-    return;
-  }
-  std::vector<Batch> batches;
-  std::size_t bytes = 0;
-  for (const auto& [number, segment] : segments_) {
-    if (segment.last <= sequence) continue;
-    const Result<std::string> content = ReadSegment(number);
-    if (!content.ok()) {
-      done(content.status());
-      return;
-    }
-    const std::span<const std::byte> view = std::as_bytes(std::span(content.value()));
-    if (view.size() < sizeof(SegmentHeader)) continue;
-    LogReader reader(view.subspan(sizeof(SegmentHeader)), number, sizeof(SegmentHeader));
-    while (std::optional<Batch> batch = reader.Next()) {
-      // What is written and not synced yet is not told.
-      if (batch->sequence <= sequence || batch->sequence > segment.last) continue;
-      bytes += SizeOf(*batch);
-      batches.push_back(std::move(*batch));
-      if (bytes >= kPageBytes) break;
-    }
-    if (bytes >= kPageBytes) break;
-  }
-  done(std::move(batches));
+void EmbeddedStorage::EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) {
+  done(segments_.After(sequence, limit));
 }
 
 void EmbeddedStorage::MaybeCheckpoint() {
@@ -444,14 +393,16 @@ void EmbeddedStorage::StartCheckpoint() {
     active_ = std::make_shared<MemoryTable>();
     active_->sequence = frozen_->sequence;
   }
-  checkpoint_thread_ = std::thread([this, memory = frozen_] {
-    Status status;
-    if (checkpointer_ == nullptr) {
+  checkpoint_thread_ = std::thread([this, memory = frozen_, first = reader_ == nullptr] {
+    const auto open = [this](std::unique_ptr<SqliteTables>& place) {
+      if (place != nullptr) return Status();
       Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(TablesPath());
-      status = tables.status();
-      if (status.ok()) checkpointer_ = std::move(*tables);
-    }
+      if (tables.ok()) place = std::move(*tables);
+      return tables.status();
+    };
+    Status status = open(checkpointer_);
     if (status.ok()) status = checkpointer_->Checkpoint(*memory);
+    if (status.ok() && first) status = open(next_reader_);  // not by the loop, which clients wait for
     {
       const std::lock_guard lock(checkpoint_mutex_);
       checkpoint_result_ = std::move(status);
@@ -469,11 +420,7 @@ void EmbeddedStorage::FinishCheckpoint() {
   if (!result) return;
   checkpoint_thread_.join();
   checkpoint_trouble_ = *result;
-  if (checkpoint_trouble_.ok() && reader_ == nullptr) {
-    Result<std::unique_ptr<SqliteTables>> tables = SqliteTables::Open(TablesPath());
-    checkpoint_trouble_ = tables.status();
-    if (tables.ok()) reader_ = std::move(*tables);
-  }
+  if (reader_ == nullptr) reader_ = std::move(next_reader_);
   if (!checkpoint_trouble_.ok()) {
     // Still in the log and in memory: nothing is lost, and there may be room later.
     again_ = loop_.After(kCheckpointAgain, [this] {
@@ -485,20 +432,7 @@ void EmbeddedStorage::FinishCheckpoint() {
   checkpointed_ = frozen_->sequence;
   frozen_.reset();
   ++checkpoints_;
-  DropSegments();
-}
-
-// Whole segments, oldest first; the newest is the writer's.
-void EmbeddedStorage::DropSegments() {
-  std::uint64_t bytes = 0;
-  for (const auto& [number, segment] : segments_) bytes += segment.bytes;
-  while (segments_.size() > 1) {
-    const auto& [number, segment] = *segments_.begin();
-    if (segment.last > checkpointed_ || bytes - segment.bytes < options_.keep_log_bytes) return;
-    bytes -= segment.bytes;
-    unlink((options_.folder + "/" + SegmentName(number)).c_str());
-    segments_.erase(segments_.begin());
-  }
+  segments_.Drop(checkpointed_, options_.keep_log_bytes);
 }
 
 }  // namespace manta::control

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +23,7 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
+#include "control/log_segments.h"
 #include "control/log_writer.h"
 #include "control/memory_table.h"
 #include "control/rhythm.h"
@@ -56,24 +56,17 @@ class EmbeddedStorage : public Storage {
   [[nodiscard]] std::vector<Id> Clients() const override;
   [[nodiscard]] std::uint64_t epoch() const override { return epoch_; }
   [[nodiscard]] std::uint64_t last_sequence() const override { return last_sequence_; }
-  void EntriesAfter(std::uint64_t sequence, OnBatches done) override;
+  void EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) override;
 
   // How many segments the log has, and how many checkpoints were made since the start.
   [[nodiscard]] std::size_t segments() const { return segments_.size(); }
   [[nodiscard]] std::uint64_t checkpoints() const { return checkpoints_; }
 
  private:
-  struct Segment {
-    std::uint64_t durable_before = 0;  // sequence
-    std::uint64_t last = 0;            // sequence of its last record; 0: none
-    std::uint64_t bytes = 0;
-  };
-
   EmbeddedStorage(base::Loop& loop, EmbeddedOptions options);
   Status Lock();
   Status Recover();
   Status Replay(std::uint64_t number, std::uint64_t checkpointed);
-  Result<std::string> ReadSegment(std::uint64_t number) const;
 
   [[nodiscard]] std::string TablesPath() const { return options_.folder + "/tables.sqlite"; }
   void Log(std::unique_ptr<Pending> pending);
@@ -83,7 +76,6 @@ class EmbeddedStorage : public Storage {
   void MaybeCheckpoint();
   void StartCheckpoint();
   void FinishCheckpoint();
-  void DropSegments();
   [[nodiscard]] std::uint64_t HeldBytes() const;
 
   base::Loop& loop_;
@@ -91,11 +83,12 @@ class EmbeddedStorage : public Storage {
   base::Fd lock_;
   std::unique_ptr<SqliteTables> reader_;        // null before the first checkpoint
   std::unique_ptr<SqliteTables> checkpointer_;  // likewise; the checkpoint thread's while it runs
+  std::unique_ptr<SqliteTables> next_reader_;   // likewise, for the first checkpoint
 
   std::shared_ptr<MemoryTable> active_ = std::make_shared<MemoryTable>();
   std::shared_ptr<const MemoryTable> frozen_;  // null: no checkpoint runs or waits to be tried again
   std::unordered_map<Id, std::vector<Stamp>> clients_;
-  std::map<std::uint64_t, Segment> segments_;     // by number
+  LogSegments segments_;
   std::deque<std::unique_ptr<Pending>> waiting_;  // for memory
 
   std::uint64_t epoch_ = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 
 namespace manta::control {
 namespace {
@@ -148,6 +149,7 @@ Result<SavedChain> EtcdKeeper::Take(const Opening& opening) {
         wait(granted.message());
         continue;
       }
+      base::Failpoint("etcd.leased");
       revision_ = found->config_revision;
       saving_ = EncodeChain(*next);
       const Result<Json> taken = client_->AskAndWait("kv/txn", TakeBody(&saving_));
@@ -157,6 +159,7 @@ Result<SavedChain> EtcdKeeper::Take(const Opening& opening) {
         continue;
       }
       if (!taken.value()["succeeded"].truth) continue;  // another one was quicker
+      base::Failpoint("etcd.seated");
       revision_ = taken.value()["header"]["revision"].Number();
     }
     Result<SavedChain> mine = DecodeChain(std::exchange(saving_, {}), Where());
@@ -205,6 +208,7 @@ void EtcdKeeper::TakeAgain() {
       renewing_ = false;
       if (!taken.ok() || !seated_) return;  // tried again; if it was made, under the lease that is `former` then
       if (taken.value()["succeeded"].truth) {
+        base::Failpoint("etcd.retaken");
         attached_ = true;
         Note("the seat was lost and taken again: etcd had not heard of this front for a term");
         return Extend(asked_us);
@@ -239,6 +243,7 @@ void EtcdKeeper::TrySave() {
       return;
     }
     if (answer.value()["succeeded"].truth) {
+      base::Failpoint("etcd.saved");
       revision_ = answer.value()["header"]["revision"].Number();
     } else {
       // An attempt of ours may have been made whose answer was lost.

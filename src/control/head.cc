@@ -15,6 +15,7 @@ using State = wire::NodeFacts::State;
 constexpr std::int64_t kTickUs = 100'000;
 constexpr std::int64_t kStopUs = 1'000'000;  // for nodes that were told to go
 constexpr std::int64_t kSaveAgainUs = 200'000;
+constexpr std::int64_t kDropAgainUs = 500'000;
 
 std::string KeyOf(NodeNumber number) {
   char key[24];
@@ -98,14 +99,18 @@ void Head::Open(std::function<void(const Status&)> done) {
       membership_.Restore(node.number, node.incarnation, true, now);
       Introduce(node);
     }
-    // Of those that are gone only the highest number matters.
+    // Of those that are gone only the highest number matters, and what the head before us has not dropped yet.
     for (const Entry& entry : page.value().entries) {
       const Result<wire::NodeFacts> facts = Decoded(entry.value);
-      if (facts.value().lives() || facts.value().number + 1 == next_number_) continue;
-      wire::ControlWrite write;
-      write.table = Table::kNodes;
-      write.key = entry.key;
-      tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
+      const NodeNumber number = facts.value().number;
+      if (facts.value().lives()) continue;
+      DropValuesOf(number, [this, key = entry.key, highest = number + 1 == next_number_] {
+        if (highest) return;
+        wire::ControlWrite write;
+        write.table = Table::kNodes;
+        write.key = key;
+        tables_.Write(std::move(write), [](const Result<ControlWritten>&) {});
+      });
     }
     timer_ = loop_.Every(kTickUs, [this] { Tick(); });
     const auto lives = [this](NodeNumber node) {
@@ -398,10 +403,17 @@ void Head::OnNode(Peer& peer, const wire::Frame& frame) {
   peer.connection->Close(Status(Code::kCorrupt, Cat("message ", int(frame.kind), " makes no sense to the head")));
 }
 
-// Of a job that has ended: its durable values (owner/durable.h), one after another.
+// Of a job that has ended: its durable values (owner/durable.h), one after another. What fails, because the disk is
+// full, is tried again: nobody else would do it before the next start.
 void Head::DropValues(const std::string& prefix, std::function<void()> then) {
-  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, prefix, then](Result<Page> page) {
-    if (!*alive || !page.ok()) return;
+  const auto again = [this, alive = alive_, prefix, then] {
+    loop_.After(kDropAgainUs, [this, alive, prefix, then] {
+      if (*alive) DropValues(prefix, then);
+    });
+  };
+  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, prefix, then, again](Result<Page> page) {
+    if (!*alive) return;
+    if (!page.ok()) return again();
     if (page->entries.empty()) {
       if (then) then();
       return;
@@ -409,22 +421,31 @@ void Head::DropValues(const std::string& prefix, std::function<void()> then) {
     wire::ControlWrite write;
     write.table = Table::kObjects;
     write.key = page->entries.front().key;
-    tables_.Write(std::move(write), [this, alive, prefix, then](const Result<ControlWritten>& written) {
-      if (*alive && written.ok()) DropValues(prefix, then);
+    tables_.Write(std::move(write), [this, alive, prefix, then, again](const Result<ControlWritten>& written) {
+      if (!*alive) return;
+      if (!written.ok()) return again();
+      DropValues(prefix, then);
     });
   });
 }
 
-// Of the jobs that have ended with their node. That a job had it as its home is forgotten last: if this process dies
-// meanwhile, the next one finds the node dead and goes on.
-void Head::DropValuesOf(NodeNumber home) {
+// Of the jobs that have ended with their node, however many: one after another, the first that is left each time. That
+// a job had it as its home is forgotten last: if this process dies meanwhile, the next one finds the node dead and goes
+// on.
+void Head::DropValuesOf(NodeNumber home, std::function<void()> then) {
   const std::string prefix = Cat("durable-of/", home, "/");
-  tables_.Scan(Table::kObjects, prefix, {}, 0, [this, alive = alive_, prefix](const Result<Page>& page) {
-    if (!*alive || !page.ok()) return;
-    for (const Entry& entry : page.value().entries) {
-      DropValues(Cat("durable/", entry.key.substr(prefix.size()), "/"),
-                 [this, key = entry.key] { DropValues(key, nullptr); });
+  tables_.Scan(Table::kObjects, prefix, {}, 1, [this, alive = alive_, home, prefix, then](const Result<Page>& page) {
+    if (!*alive) return;
+    if (!page.ok()) {
+      loop_.After(kDropAgainUs, [this, alive, home, then] {
+        if (*alive) DropValuesOf(home, then);
+      });
+      return;
     }
+    if (page.value().entries.empty()) return then();
+    const std::string key = page.value().entries.front().key;
+    DropValues(Cat("durable/", key.substr(prefix.size()), "/"),
+               [this, home, key, then] { DropValues(key, [this, home, then] { DropValuesOf(home, then); }); });
   });
 }
 
@@ -593,7 +614,7 @@ void Head::Buried(NodeNumber number, const Status& saved) {
   dying_.erase(number);
   names_.NodeGone(number, [this](const Id& actor) { return kept_.Has(actor); });
   groups_.NodeDown(number);
-  DropValuesOf(number);
+  DropValuesOf(number, [] {});
   Tell({nodes_[number]});
   if (!stopping_) kept_.NodeGone(number, nodes_[number].why);
 }

@@ -93,7 +93,7 @@ class Head {
   void Fence(Peer& peer, std::uint64_t call, const std::string& why);
   void Heartbeat(Peer& peer, const wire::Frame& frame);
   void DropValues(const std::string& prefix, std::function<void()> then);
-  void DropValuesOf(NodeNumber home);
+  void DropValuesOf(NodeNumber home, std::function<void()> then);
   void Place(Peer& peer, const wire::Frame& frame);
   [[nodiscard]] wire::ClusterView View(bool all) const;
   void Farewell(Peer& peer, const std::string& why);

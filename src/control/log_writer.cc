@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,9 +64,19 @@ Status SyncFolder(const std::string& folder) {
   return {};
 }
 
-Status DiskError(const std::string& what, int error) {
+std::string RoomAt(const std::string& path) {
+  struct statvfs info{};
+  if (path.empty() || statvfs(path.c_str(), &info) != 0) return {};
+  return Cat(" (", Bytes(info.f_bavail * info.f_frsize), " free of ", Bytes(info.f_blocks * info.f_frsize), ")");
+}
+
+Status DiskError(const std::string& what, int error, const std::string& path) {
   std::string text = Cat(what, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) text += "; make room: nothing acknowledged is lost, and writes go on then";
+  const bool full = error == ENOSPC || error == EDQUOT;
+  if (full || error == EFBIG) {
+    text += Cat(full ? RoomAt(path) + "; make room" : "; raise `ulimit -f`",
+                ": nothing acknowledged is lost, and writes go on then");
+  }
   return Status(Code::kIo, std::move(text));
 }
 
@@ -149,12 +160,12 @@ Status LogWriter::Roll() {
   const std::string name = folder_ + "/" + SegmentName(number);
   const std::string fresh = folder_ + "/log.new";
   base::Fd file(open(fresh.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600));
-  if (!file.valid()) return DiskError(Cat("cannot make ", fresh), errno);
+  if (!file.valid()) return DiskError(Cat("cannot make ", fresh), errno, folder_);
   const std::string header = EncodeSegmentHeader(number, durable_);
   if (!WriteAt(file.get(), header, 0) || fdatasync(file.get()) != 0 || rename(fresh.c_str(), name.c_str()) != 0) {
     const int error = errno;
     unlink(fresh.c_str());
-    return DiskError(Cat("cannot start log segment ", name), error);
+    return DiskError(Cat("cannot start log segment ", name), error, folder_);
   }
   if (Status status = SyncFolder(folder_); !status.ok()) return status;
   if (file_.valid()) {
@@ -190,10 +201,13 @@ Status LogWriter::WriteOut(std::vector<std::unique_ptr<Pending>>& group) {
     if (Status status = Roll(); !status.ok()) return status;
   }
   buffer_.clear();
-  for (const auto& pending : group) AppendRecord(&buffer_, number_, offset_ + buffer_.size(), pending->batch);
+  for (const auto& pending : group) {
+    pending->offset = offset_ + buffer_.size();
+    AppendRecord(&buffer_, number_, pending->offset, pending->batch);
+  }
   if (offset_ + buffer_.size() > written_ && buffer_.size() < kTooBigForAhead) WriteAhead(offset_ + buffer_.size());
   if (!WriteAt(file_.get(), buffer_, offset_)) {
-    return Cut(DiskError(Cat("cannot write ", Bytes(buffer_.size()), " to the log in ", folder_), errno));
+    return Cut(DiskError(Cat("cannot write ", Bytes(buffer_.size()), " to the log in ", folder_), errno, folder_));
   }
   if (fdatasync(file_.get()) != 0) {
     broken_ = DiskError(Cat("cannot sync the log in ", folder_, "; restart the control process"), errno);

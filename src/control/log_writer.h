@@ -38,6 +38,7 @@ struct Pending {
   // Set by the writer:
   Status status;
   std::uint64_t segment = 0;  // that holds it
+  std::uint64_t offset = 0;   // there
 };
 
 class LogWriter {
@@ -91,7 +92,9 @@ class LogWriter {
 // The numbers of all segments in the folder, ascending.
 [[nodiscard]] Result<std::vector<std::uint64_t>> ListSegments(const std::string& folder);
 [[nodiscard]] Status SyncFolder(const std::string& folder);
-// kIo with errno's text and, for a full disk, what to do.
-[[nodiscard]] Status DiskError(const std::string& what, int error);
+// kIo with errno's text and, for a full disk, what to do; `path` is a place on it, to tell how full.
+[[nodiscard]] Status DiskError(const std::string& what, int error, const std::string& path = {});
+// " (12.0 KiB free of 6.0 MiB)", or nothing if that cannot be told.
+[[nodiscard]] std::string RoomAt(const std::string& path);
 
 }  // namespace manta::control

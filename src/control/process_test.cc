@@ -235,5 +235,50 @@ TEST_F(ControlProcessTest, MoreThanItsMemoryIsFlushedReadBackAndSurvives) {
   for (const std::size_t i : {std::size_t{0}, kBatches / 3, kBatches - 1}) ASSERT_NO_FATAL_FAILURE(expect_value(i));
 }
 
+// By a limit of the file size, which for a process is the same as a full disk, and needs no right to mount one.
+TEST_F(ControlProcessTest, WithoutRoomWritesFailWithTheNumbersAndNothingAcknowledgedIsLost) {
+  const std::vector<std::string> words{"--folder", folder_.path() + "/c", "--address", address_};
+  ASSERT_EQ(process_.Start(words), address_ + "\n");
+  ControlClient client(*loop_, wire::ConnectLocally(address_));
+  std::set<std::string> acknowledged;
+  std::set<std::string> refused;
+  int next = 0;
+  const auto put = [&]() -> Status {
+    const std::string key = "key-" + std::to_string(next++);
+    std::optional<Status> answer;
+    client.Put(Table::kKeyValue, key, key + std::string(4000, 'v'),
+               [&](const Result<ControlWritten>& result) { answer = result.status(); });
+    EXPECT_TRUE(RunUntil(*loop_, [&] { return answer.has_value(); })) << key;
+    if (!answer) return Status(Code::kTimedOut, key);
+    (answer->ok() ? acknowledged : refused).insert(key);
+    return *answer;
+  };
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(put().ok());
+  ASSERT_TRUE(process_.LimitFiles(200 << 10));
+  Status why;
+  while (why.ok() && next < 100) why = put();
+  EXPECT_EQ(why.code(), Code::kIo) << why.message();
+  for (const char* part : {"cannot write 4.1 KiB to the log in ", "File too large", "nothing acknowledged is lost"}) {
+    EXPECT_NE(why.message().find(part), std::string::npos) << why.message();
+  }
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(put().code(), Code::kIo);
+  ASSERT_TRUE(process_.LimitFiles(RLIM_INFINITY));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(put().ok());
+  EXPECT_TRUE(WIFSIGNALED(process_.End(SIGKILL)));
+  ASSERT_EQ(process_.Start(words), address_ + "\n");
+  std::optional<Result<std::vector<wire::ControlEntry>>> all;
+  client.ScanAll(Table::kKeyValue, "key-",
+                 [&](Result<std::vector<wire::ControlEntry>> entries) { all = std::move(entries); });
+  ASSERT_TRUE(RunUntil(*loop_, [&] { return all.has_value(); }));
+  ASSERT_TRUE(all->ok()) << all->status().message();
+  std::set<std::string> found;
+  for (const wire::ControlEntry& entry : **all) {
+    EXPECT_EQ(entry.value, entry.key + std::string(4000, 'v'));
+    found.insert(entry.key);
+  }
+  EXPECT_EQ(found, acknowledged);
+  EXPECT_EQ(refused.size(), 6U);
+}
+
 }  // namespace
 }  // namespace manta::control

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kFirstPause = 2'000;  // microseconds
 constexpr std::int64_t kLongestPause = 200'000;
+constexpr std::size_t kLogPage = 100;  // batches
 // A server on this machine answers a request about when we would have fallen asleep, its own waking included.
 constexpr std::int64_t kSoonUs = 150;
 
@@ -309,12 +310,13 @@ void RedisStorage::Scan(Table table, std::string prefix, std::string after, std:
       on_failure);
 }
 
-void RedisStorage::EntriesAfter(std::uint64_t sequence, OnBatches done) {
+void RedisStorage::EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) {
   if (sequence >= last_sequence_) return done(std::vector<Batch>());
   const std::string log = Key("log");
   std::string commands;
   AppendCommand(&commands, {"XRANGE", log, "-", "+", "COUNT", "1"});
-  AppendCommand(&commands, {"XRANGE", log, "(" + std::to_string(sequence) + "-0", "+", "COUNT", "100"});
+  AppendCommand(&commands, {"XRANGE", log, "(" + std::to_string(sequence) + "-0", "+", "COUNT",
+                            std::to_string(std::min(limit, kLogPage))});
   Read(
       std::move(commands), 2,
       [this, sequence, done](std::vector<RespReply>& replies) {

@@ -61,7 +61,7 @@ class RedisStorage : public Storage {
   [[nodiscard]] std::vector<Id> Clients() const override;
   [[nodiscard]] std::uint64_t epoch() const override { return epoch_; }
   [[nodiscard]] std::uint64_t last_sequence() const override { return last_sequence_; }
-  void EntriesAfter(std::uint64_t sequence, OnBatches done) override;
+  void EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) override;
 
  private:
   // What was asked of the server and has no answer; in this order.

@@ -75,7 +75,9 @@ Status SqliteTables::Failure(const char* what) const {
   const int code = db_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db_.get());
   std::string text =
       Cat(what, " the tables in ", path_, ": ", db_ == nullptr ? "no memory" : sqlite3_errmsg(db_.get()));
-  if (code == SQLITE_FULL) text += "; make room: nothing acknowledged is lost, and writes go on then";
+  if (code == SQLITE_FULL) {
+    text += Cat(RoomAt(path_), "; make room: nothing acknowledged is lost, and writes go on then");
+  }
   return Status(code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? Code::kCorrupt : Code::kIo, std::move(text));
 }
 

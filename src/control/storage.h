@@ -89,9 +89,9 @@ class Storage {
   [[nodiscard]] virtual std::uint64_t epoch() const = 0;
   // Of the last durable batch.
   [[nodiscard]] virtual std::uint64_t last_sequence() const = 0;
-  // Durable batches with a higher sequence, oldest first, about kPageBytes of them. kNotFound: the log does not reach
-  // back that far; copy everything.
-  virtual void EntriesAfter(std::uint64_t sequence, OnBatches done) = 0;
+  // Durable batches with a higher sequence, oldest first, up to `limit` (or about kPageBytes) of them, or fewer; none
+  // only if there is none. kNotFound: the log does not reach back that far; copy everything.
+  virtual void EntriesAfter(std::uint64_t sequence, std::size_t limit, OnBatches done) = 0;
 };
 
 // The first string that is greater than all that start with `prefix`; empty: there is none.

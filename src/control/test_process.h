@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -62,6 +64,18 @@ class ControlProcess {
     char byte = 0;
     while (said.find(words) == std::string::npos && read(errors_.get(), &byte, 1) == 1) said.push_back(byte);
     return said.find(words) != std::string::npos;
+  }
+  [[nodiscard]] bool HasEnded() const {
+    siginfo_t info{};
+    const int waited = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    return waited != 0 || info.si_pid != 0;
+  }
+  // None of its files may grow beyond this: for it the disk is full. RLIM_INFINITY: there is room again.
+  [[nodiscard]] bool LimitFiles(rlim_t bytes) const {
+    rlimit limit{};
+    if (prlimit(pid_, RLIMIT_FSIZE, nullptr, &limit) != 0) return false;
+    limit.rlim_cur = std::min(bytes, limit.rlim_max);
+    return prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0;
   }
   int End(int signal) {
     if (pid_ <= 0) return 0;

@@ -97,9 +97,10 @@ inline std::string ScanText(base::Loop& loop, Storage& storage, Table table, con
   }
 }
 
-inline Result<std::vector<Batch>> EntriesNow(base::Loop& loop, Storage& storage, std::uint64_t after) {
+inline Result<std::vector<Batch>> EntriesNow(base::Loop& loop, Storage& storage, std::uint64_t after,
+                                             std::size_t limit = Storage::kPageEntries) {
   std::optional<Result<std::vector<Batch>>> answer;
-  storage.EntriesAfter(after, [&](Result<std::vector<Batch>> result) { answer = std::move(result); });
+  storage.EntriesAfter(after, limit, [&](Result<std::vector<Batch>> result) { answer = std::move(result); });
   if (!RunUntil(loop, [&] { return answer.has_value(); })) return Status(Code::kTimedOut, "no answer to EntriesAfter");
   return std::move(*answer);
 }

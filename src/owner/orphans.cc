@@ -113,8 +113,9 @@ void Owner::SettleOrphans(Entry* task) {
     if (it == by_id_.end()) continue;
     Entry* entry = it->second;
     if (entry->origin != Origin::kBorrowed || entry->done() || (entry->flags & Entry::kSubscribed) != 0) continue;
-    Fail(entry,
-         Failure{Code::kLost, Cat("object ", ToString(object), " is lost with its owner, which died; ", why), {}, {}});
+    const Failure lost{
+        Code::kLost, Cat("object ", ToString(object), " is lost with its owner, which died; ", why), {}, {}};
+    if (!Rescue(entry, lost)) Fail(entry, lost);
   }
 }
 

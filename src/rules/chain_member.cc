@@ -69,8 +69,6 @@ void ChainMember::On(std::int64_t now_us, const ChainGrant& message, ChainAction
   const std::int64_t from_us = faults_.lease_from_receipt ? now_us : message.sent_us;
   lease_until_us_ = std::max(lease_until_us_, from_us + times_.lease_us);
   Commit(now_us, actions);
-  if (!MayRead(now_us)) return;
-  for (const ChainRead& read : std::exchange(held_, {})) Answer(now_us, read, actions);
 }
 
 // ---- from the predecessor ----
@@ -156,8 +154,13 @@ void ChainMember::Stored(std::int64_t now_us, std::uint64_t generation, std::uin
   Trim();
 }
 
-void ChainMember::Commit(std::int64_t, ChainActions* actions) {
-  if (!acting_tail() || solid() <= committed_) return;
+void ChainMember::Commit(std::int64_t now_us, ChainActions* actions) {
+  if (!acting_tail()) return;
+  // The grant may have come before the last of what a joiner lacked: then this is the time, not the next grant.
+  if (!held_.empty() && MayRead(now_us)) {
+    for (const ChainRead& read : std::exchange(held_, {})) Answer(now_us, read, actions);
+  }
+  if (solid() <= committed_) return;
   const auto first = std::upper_bound(recent_.begin(), recent_.end(), committed_,
                                       [](std::uint64_t at, const ChainRecord& record) { return at < record.position; });
   for (auto it = first; it != recent_.end() && it->position <= solid(); ++it) {

@@ -170,6 +170,17 @@ TEST_F(ChainMemberTest, AJoinerThatIsTheTailActsOnlyWhenItHasWhatItsPredecessorH
   EXPECT_TRUE(member_.acting_tail());
 }
 
+// Not at the next grant, which may be a renewal away.
+TEST_F(ChainMemberTest, AReadThatCameBeforeTheLastRecordIsAnsweredWithThatRecord) {
+  Configure(5, {1}, 2, true);
+  EXPECT_EQ(Count<ChainLookup>(Receive(ChainRead{kClient, 1, "what"})), 0U);
+  Entries(5, 1, 0, 2, 2);
+  Stored(1);
+  EXPECT_EQ(Count<ChainLookup>(Receive(ChainGrant{5, now_})), 0U) << "one record is missing";
+  EXPECT_EQ(Count<ChainLookup>(Stored(2)), 1U);
+  EXPECT_EQ(Count<ChainLookup>(Receive(ChainGrant{5, now_})), 0U) << "once";
+}
+
 TEST_F(ChainMemberTest, OneWhoseStorageForgotWhatItsSuccessorHasSaysSo) {
   Configure(5, {2, 3});
   const std::vector<ChainRenew> said = Sent<ChainRenew>(Receive(ChainResume{5, 3, 7, 4}));
