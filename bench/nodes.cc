@@ -117,7 +117,7 @@ TemporaryFolder::~TemporaryFolder() {
 Nodes::Nodes(const NodesOptions& options) : options_(options) {
   {
     const TemporaryFolder parent;  // its name is free again; `manta` makes the folder with the rights it wants
-    folder_ = parent.path();
+    folder_ = options.secrets.empty() ? parent.path() : options.secrets;
   }
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) Fail(std::string("cannot make a pipe: ") + std::strerror(errno));
@@ -128,7 +128,8 @@ Nodes::Nodes(const NodesOptions& options) : options_(options) {
             ends[0], nowhere);
   ::close(nowhere);
   ::close(ends[0]);
-  Start({"--head", "--listen", options.listen});
+  head_ = options.join;
+  if (head_.empty()) Start({"--head", "--listen", options.listen});
   while (static_cast<int>(count()) < options.count) Add();
 }
 
@@ -140,6 +141,10 @@ Nodes::~Nodes() {
 void Nodes::Add() { Start({"--join", head_}); }
 
 void Nodes::Kill(std::size_t node) { ::kill(nodes_.at(node - 1), SIGKILL); }
+
+void Nodes::Drain(std::size_t node) {
+  static_cast<void>(RunManta({"--secrets", folder_, "drain", Name(node), "--timeout", "60"}));
+}
 
 void Nodes::RestartHead() {
   const pid_t head = head_pid();
@@ -184,7 +189,7 @@ void Nodes::Start(const std::vector<std::string>& where) {
   if (index > 0) return;
   token_ = after("--token ");
   daemons_.push_back(0);
-  ReadHead();
+  if (options_.join.empty()) ReadHead();
 }
 
 void Nodes::ReadHead() {

@@ -22,6 +22,9 @@ struct NodesOptions {
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string>> before;
   std::string listen = "127.0.0.1:0";  // of the head
+  // Of heads that somebody else has started, and with which secrets; empty: there is one of its own.
+  std::string join;
+  std::string secrets;
 };
 
 class Nodes {
@@ -36,6 +39,8 @@ class Nodes {
   // Kills a node's daemon, and with it its workers.
   void Kill(std::size_t node);
   [[nodiscard]] pid_t pid(std::size_t node) const { return nodes_.at(node - 1); }
+  // Has a node leave in order, and waits until it has.
+  void Drain(std::size_t node);
   // Kills the head's control process and starts another one.
   void RestartHead();
   [[nodiscard]] pid_t head_pid() const { return daemons_.at(1); }

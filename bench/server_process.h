@@ -50,6 +50,12 @@ class ServerProcess {
     execvp(argv[0], argv.data());
     _exit(127);
   }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // By itself, or because somebody killed it.
+  [[nodiscard]] bool Ended() {
+    if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+    return pid_ <= 0;
+  }
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);

@@ -154,6 +154,90 @@ TEST_F(Detached, ANodeThatIsStoppedInOrderLeavesThemToTheNext) {
   EXPECT_EQ(ledger.Task(&Ledger::Node).Remote().Get(60s), "n3");
 }
 
+TEST_F(Detached, ANodeThatIsDrainedMovesThemToTheNextHomeAndThenLeaves) {
+  StartHead("gold=2");
+  StartNode("n2", "iron=1");
+  InitOn("n2");
+  auto here = Actor<Ledger>().SetName("stays").SetDetached().SetResource("gold", 1).Remote();
+  ASSERT_EQ(here.Task(&Ledger::Node).Remote().Get(60s), "n1");
+  auto away = Actor<Ledger>().SetDetached().SetResource("iron", 1).CheckpointEvery(10).Remote();
+  ASSERT_EQ(away.Task(&Ledger::Node).Remote().Get(60s), "n2");
+  StartNode("n3", "gold=1");
+  CallWhile(here, [&] {
+    CallWhile(away, [&] {
+      Manta({"drain", "n1", "--timeout", "60"});
+      EXPECT_EQ(Manta({"nodes"}).find("n1 "), std::string::npos);
+    });
+  });
+  EXPECT_EQ(here.Task(&Ledger::Node).Remote().Get(60s), "n3");
+  EXPECT_EQ(away.Task(&Ledger::Node).Remote().Get(60s), "n2");
+  EXPECT_EQ(Task(CallsByName).Remote("stays").Get(60s), 400);
+  // And from there, by whoever has found it since.
+  CallWhile(away, [&] { kill(PidOf("node", "n3"), SIGKILL); });
+}
+
+// A driver keeps its node, but not the actors of others: it goes on calling them.
+TEST_F(Detached, TheyLeaveADrainedNodeAlsoWhenADriverStays) {
+  StartHead();
+  InitOn("n1");
+  auto ledger = Actor<Ledger>().SetName("stays").SetDetached().SetCpus(0).Remote();
+  ASSERT_EQ(ledger.Task(&Ledger::Node).Remote().Get(60s), "n1");
+  StartNode("n2", "gold=1");
+  CallWhile(ledger, [&] {
+    std::string errors;
+    Manta({"drain", "n1", "--timeout", "0.1"}, &errors);
+    EXPECT_NE(errors, "") << "its driver is still there";
+    EXPECT_TRUE(Eventually([&] { return ledger.Task(&Ledger::Node).Remote().Get(60s) == "n2"; }, 60s));
+  });
+  EXPECT_EQ(CallsByName("stays"), 400);
+  Kill(ledger);
+  EXPECT_TRUE(Eventually(
+      [&] {
+        try {
+          ledger.Task(&Ledger::Calls).Remote().Get(60s);
+          return false;
+        } catch (const ActorDiedError&) {
+          return true;
+        }
+      },
+      20s));
+}
+
+TEST_F(Detached, OneThatNoOtherNodeCanHaveIsLeftAloneUntilOneCan) {
+  StartHead("gold=1");
+  StartNode("n2", "iron=1");
+  InitOn("n2");
+  auto ledger = Actor<Ledger>().SetDetached().SetResource("gold", 1).Remote();
+  const int pid = ledger.Task(&Ledger::Pid).Remote().Get(60s);
+  std::string errors;
+  Manta({"drain", "n1", "--timeout", "0.5"}, &errors);
+  EXPECT_NE(errors, "");
+  CallWhile(ledger, [] {});
+  EXPECT_EQ(ledger.Task(&Ledger::Pid).Remote().Get(60s), pid);
+  CallWhile(ledger, [&] {
+    StartNode("n3", "gold=1");
+    Manta({"drain", "n1", "--timeout", "60"});
+  });
+  EXPECT_EQ(ledger.Task(&Ledger::Node).Remote().Get(60s), "n3");
+}
+
+TEST_F(Detached, ItsHomeAndTheNextMayBeKilledOneRightAfterTheOther) {
+  StartHead();
+  StartNode("n2", "iron=1");
+  StartNode("n3", "iron=1");
+  StartNode("n4", "gold=1");
+  InitOn("n4");
+  auto ledger = Actor<Ledger>().SetDetached().SetResource("gold", 1).CheckpointEvery(30).Remote();
+  ASSERT_EQ(ledger.Task(&Ledger::Node).Remote().Get(60s), "n4");
+  CallWhile(ledger, [&] {
+    kill(PidOf("node", "n1"), SIGKILL);
+    kill(PidOf("node", "n2"), SIGKILL);
+  });
+  // The next is home by now, and its next is the one where it runs.
+  CallWhile(ledger, [&] { KillNode("n3"); });
+  EXPECT_EQ(ledger.Task(&Ledger::Sum).Remote().Get(60s), 800);
+}
+
 // More than is kept of it at once: now and then only what it is now is kept.
 TEST_F(Detached, WhatIsKeptOfOneDoesNotGrowWithItsAge) {
   StartHead();

@@ -27,10 +27,10 @@ class Tally {
 int AddThrough(const ActorHandle<Tally>& tally, int by) { return tally.Task(&Tally::Add).Remote(by).Get(); }
 int Square(int value) { return value * value; }
 
-// Calls of the driver and of tasks, and tasks alone. Each call counts once, whoever made it.
-void WorkOn(const ActorHandle<Tally>& tally, const std::map<std::string, double>& resources = {}) {
+// Calls of the driver and of tasks, and tasks alone. Each call counts once, whoever made it. `expected`: those before.
+void WorkOn(const ActorHandle<Tally>& tally, const std::map<std::string, double>& resources = {},
+            std::vector<int> expected = {}) {
   constexpr int kRounds = 15;
-  std::vector<int> expected;
   for (int round = 0; round < kRounds; ++round) {
     std::vector<Ref<int>> calls;
     std::vector<Ref<int>> squares;
@@ -142,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Places, NodeFailpoints,
 class HomeFailpoints : public ClusterFixture, public ::testing::WithParamInterface<WorkerPlace> {};
 
 TEST_P(HomeFailpoints, EveryCallOfADetachedActorCountsOnce) {
-  const bool next = std::string(GetParam().name) == "node.adopting";
+  const std::set<std::string> of_the_next{"node.adopting", "node.receiving"};
+  const bool next = of_the_next.contains(GetParam().name);
   std::optional<Place> place;
   if (!next) place.emplace(GetParam().rules, GetParam().name);
   Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
@@ -155,14 +156,49 @@ TEST_P(HomeFailpoints, EveryCallOfADetachedActorCountsOnce) {
   config.address = "@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n3"));
   Init(config);
   auto tally = Actor<Tally>().SetDetached().SetResource("gold", 1).CheckpointEvery(7).Remote();
-  EXPECT_EQ(tally.Task(&Tally::Sum).Remote().Get(60s), 0);
+  EXPECT_EQ(tally.Task(&Tally::Add).Remote(7).Get(60s), 7);
   if (next) kill(PidOf("node", "n1"), SIGKILL);
-  WorkOn(tally, {{"gold", 1}});
+  WorkOn(tally, {{"gold", 1}}, {7});
   EXPECT_TRUE(place->Reached());
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, HomeFailpoints,
-                         ::testing::Values(WorkerPlace{"node.kept", "node.kept=kill@9"},
+                         ::testing::Values(WorkerPlace{"node.taking", "node.taking=kill@9"},
+                                           WorkerPlace{"node.kept", "node.kept=kill@9"},
+                                           WorkerPlace{"node.receiving", "node.receiving=kill@1"},
+                                           WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
+
+// The same while the home is being drained: it dies at any step of its leaving, or the one that is to be the next does.
+class DrainFailpoints : public ClusterFixture, public ::testing::WithParamInterface<WorkerPlace> {};
+
+TEST_P(DrainFailpoints, EveryCallOfADetachedActorCountsOnce) {
+  const std::set<std::string> of_the_next{"node.adopting", "node.receiving"};
+  const bool next = of_the_next.contains(GetParam().name);
+  std::optional<Place> place;
+  if (!next) place.emplace(GetParam().rules, GetParam().name);
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+  if (next) place.emplace(GetParam().rules, GetParam().name);
+  Start({"--join", Head(), "--cpus", "1", "--name", "n2"});
+  Place::Unset();
+  Start({"--join", Head(), "--cpus", "1", "--name", "n3", "--resource", "gold=10"});
+  Config config;
+  config.address = "@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", "n3"));
+  Init(config);
+  auto tally = Actor<Tally>().SetDetached().SetResource("gold", 1).CheckpointEvery(7).Remote();
+  EXPECT_EQ(tally.Task(&Tally::Add).Remote(0).Get(60s), 0);
+  Child drain("manta", {"--secrets", secrets_, "drain", "n1", "--timeout", "60"});
+  std::vector<Ref<int>> calls;
+  for (int i = 1; i <= 300; ++i) calls.push_back(tally.Task(&Tally::Add).Remote(1));
+  for (int i = 1; i <= 300; ++i) EXPECT_EQ(calls[static_cast<std::size_t>(i - 1)].Get(60s), i);
+  EXPECT_EQ(drain.Finish(), 0) << drain.Err();
+  EXPECT_EQ(tally.Task(&Tally::Add).Remote(1).Get(60s), 301);
+  EXPECT_TRUE(place->Reached());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, DrainFailpoints,
+                         ::testing::Values(WorkerPlace{"node.leaving", "node.leaving=kill@1"},
+                                           WorkerPlace{"node.left", "node.left=kill@1"},
+                                           WorkerPlace{"node.receiving", "node.receiving=kill@1"},
                                            WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
 
 // ---- the head ----

@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 
 #include "harness.h"
 #include "processes.h"
@@ -16,15 +18,21 @@ bool Lives(pid_t pid) { return bench::ParentOf(pid) != 0; }
 
 }  // namespace
 
-Faults::Faults(std::uint64_t seed, bench::Nodes& nodes, bench::Board& board, Load& load)
+Faults::Faults(std::uint64_t seed, bench::Nodes& nodes, std::size_t driver, Heads* heads, bench::Board& board,
+               Load& load)
     : random_(seed),
       nodes_(nodes),
       board_(board),
       load_(load),
-      first_node_(nodes.pid(1)),
-      head_(nodes.head_pid()),
-      actors_(load.ActorPids()) {
-  for (std::size_t i = 2; i <= nodes.count(); ++i) living_.push_back(i);
+      heads_(heads),
+      driver_(driver),
+      driver_node_(nodes.pid(driver)),
+      head_(heads != nullptr ? heads->pid() : nodes.head_pid()),
+      actors_(load.ActorPids()),
+      excused_(actors_.size()) {
+  for (std::size_t i = 1; i <= nodes.count(); ++i) {
+    if (i != driver) living_.push_back(i);
+  }
 }
 
 void Faults::One() {
@@ -45,10 +53,10 @@ void Faults::One() {
       hit = KillForkServer();
       break;
     case 3:
-      hit = KillNode(false);
+      hit = KillNode(Any(), false);
       break;
     case 4:
-      hit = KillNode(true);
+      hit = KillNode(Any(), true);
       break;
     case 5:
       hit = SilenceNode();
@@ -62,8 +70,17 @@ void Faults::One() {
     case 8:
       hit = Stop(Choose(Workers()), 300, false);
       break;
+    case 9:
+      hit = Stop(nodes_.pid(living_[Any()]), 700, true);
+      break;
+    case 10:
+      hit = KillNode(Home(), true);
+      break;
+    case 11:
+      hit = DrainNode(random_() % 2 == 0 ? Home() : Any());
+      break;
     default:
-      hit = Stop(nodes_.pid(living_[random_() % living_.size()]), 700, true);
+      hit = SilenceHead();
       break;
   }
   ++faults_[which].done;
@@ -81,7 +98,7 @@ std::vector<pid_t> Faults::WorkersOf(std::size_t node) const {
 }
 
 std::vector<pid_t> Faults::Workers() const {
-  std::vector<pid_t> found = WorkersOf(1);
+  std::vector<pid_t> found = WorkersOf(driver_);
   for (const std::size_t node : living_) {
     const std::vector<pid_t> workers = WorkersOf(node);
     found.insert(found.end(), workers.begin(), workers.end());
@@ -156,8 +173,17 @@ void Faults::Replace(std::size_t at) {
   living_[at] = nodes_.count();
 }
 
-bool Faults::KillNode(bool workers_too) {
-  const std::size_t at = random_() % living_.size();
+std::size_t Faults::Home() {
+  const auto oldest = std::min_element(living_.begin(), living_.end());
+  return *oldest < driver_ ? static_cast<std::size_t>(oldest - living_.begin()) : Any();
+}
+
+void Faults::HomeLost() {
+  moved_ += Load::AllDetached();
+  for (std::size_t i = 0; i < excused_.size(); ++i) excused_[i] += Load::Detached(i) ? 1 : 0;
+}
+
+bool Faults::KillNode(std::size_t at, bool workers_too) {
   const std::size_t node = living_[at];
   const std::vector<pid_t> workers = WorkersOf(node);
   killed_.insert(workers.begin(), workers.end());
@@ -170,6 +196,27 @@ bool Faults::KillNode(bool workers_too) {
     static_cast<void>(Kill({nodes_.pid(node)}));
     if (!Gone(workers, 5)) said_.emplace_back("workers outlived their daemon by five seconds");
   }
+  HomeLost();
+  Replace(at);
+  return hit;
+}
+
+bool Faults::DrainNode(std::size_t at) {
+  const std::size_t node = living_[at];
+  std::vector<pid_t> all = WorkersOf(node);
+  killed_.insert(all.begin(), all.end());
+  const bool hit = AwaitBusy(all);
+  HomeLost();
+  std::future<void> drained = std::async(std::launch::async, [&] { nodes_.Drain(node); });
+  // What comes there before it is told moves on, too.
+  while (drained.wait_for(std::chrono::milliseconds(2)) != std::future_status::ready) {
+    for (const pid_t pid : WorkersOf(node)) {
+      if (killed_.insert(pid).second) all.push_back(pid);
+    }
+  }
+  drained.get();
+  all.push_back(nodes_.pid(node));
+  if (!Gone(all, 10)) said_.emplace_back("a node that was drained did not end in ten seconds");
   Replace(at);
   return hit;
 }
@@ -177,7 +224,7 @@ bool Faults::KillNode(bool workers_too) {
 // Nothing comes from its daemon for so long that it is given up; what it may still do when it goes on counts for
 // nothing, and it has to end by itself.
 bool Faults::SilenceNode() {
-  const std::size_t at = random_() % living_.size();
+  const std::size_t at = Any();
   const pid_t pid = nodes_.pid(living_[at]);
   const std::vector<pid_t> workers = WorkersOf(living_[at]);
   killed_.insert(workers.begin(), workers.end());
@@ -191,12 +238,13 @@ bool Faults::SilenceNode() {
     said_.emplace_back("a node that was given up did not end in ten seconds");
     static_cast<void>(Kill(all));
   }
+  HomeLost();
   Replace(at);
   return hit;
 }
 
 bool Faults::AddNode() {
-  if (living_.size() + 1 >= kMostNodes) return KillNode(true);
+  if (living_.size() + 1 >= kMostNodes) return KillNode(Any(), true);
   nodes_.Add();
   living_.push_back(nodes_.count());
   return true;  // whatever runs, runs on while the nodes change
@@ -204,8 +252,25 @@ bool Faults::AddNode() {
 
 bool Faults::RestartHead() {
   const bool hit = AwaitBusy(Workers());
+  if (heads_ != nullptr) {
+    heads_->Kill();
+    head_ = heads_->pid();
+    return hit;
+  }
   nodes_.RestartHead();
   head_ = nodes_.head_pid();
+  return hit;
+}
+
+// With another one that takes over nodes stand still until then; without, they would take themselves for cut off.
+bool Faults::SilenceHead() {
+  const bool hit = AwaitBusy(Workers());
+  if (heads_ == nullptr) {
+    static_cast<void>(Stop(head_, 1500, true));
+    return hit;
+  }
+  if (!heads_->Silence()) said_.emplace_back("a head whose term was over did not end in ten seconds");
+  head_ = heads_->pid();
   return hit;
 }
 
@@ -222,7 +287,10 @@ std::vector<int> Faults::LookAtActors() {
   std::vector<int> now = load_.ActorPids();
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i] == 0) continue;
-    if (actors_[i] != 0 && now[i] != actors_[i] && !killed_.contains(actors_[i])) {
+    const bool moved = actors_[i] != 0 && now[i] != actors_[i] && !killed_.contains(actors_[i]);
+    if (moved && excused_[i] > 0) {
+      --excused_[i];
+    } else if (moved) {
       said_.push_back("counter " + std::to_string(i) + " moved from process " + std::to_string(actors_[i]) +
                       ", which nobody killed, to " + std::to_string(now[i]));
     }
@@ -236,7 +304,7 @@ void Faults::CheckSurvivors() {
   for (const std::size_t node : living_) {
     if (!Lives(nodes_.pid(node))) said_.push_back("node " + bench::Nodes::Name(node) + " ended, and nobody killed it");
   }
-  if (!Lives(first_node_)) said_.emplace_back("the driver's node ended, and nobody killed it");
+  if (!Lives(driver_node_)) said_.emplace_back("the driver's node ended, and nobody killed it");
   if (!Lives(head_)) said_.emplace_back("the head ended, and nobody killed it");
 }
 

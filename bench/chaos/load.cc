@@ -37,9 +37,11 @@ enum class Where { kHome, kAway, kAny };
 struct Sort {
   Where where;
   bool saved;  // has checkpoints
+  bool detached = false;
 };
-constexpr Sort kSorts[] = {{Where::kHome, false}, {Where::kHome, true}, {Where::kAway, false},
-                           {Where::kAway, true},  {Where::kAny, false}, {Where::kAny, true}};
+constexpr Sort kSorts[] = {{Where::kHome, false},      {Where::kHome, true},      {Where::kAway, false},
+                           {Where::kAway, true},       {Where::kAny, false},      {Where::kAny, true},
+                           {Where::kAway, true, true}, {Where::kAny, false, true}};
 constexpr std::size_t kCounters = std::size(kSorts);
 constexpr std::size_t kAccounts = std::size(kSorts);
 
@@ -152,10 +154,11 @@ class Teller {
 };
 
 template <typename C, typename... A>
-manta::ActorHandle<C> Make(const Sort& sort, const A&... more) {
+manta::ActorHandle<C> Make(const Sort& sort, const std::string& home, const A&... more) {
   auto creator = manta::Actor<C>();
   creator.SetCpus(0);
-  if (sort.where == Where::kHome) creator.OnNode("n1");
+  if (sort.detached) creator.SetDetached();
+  if (sort.where == Where::kHome) creator.OnNode(home);
   if (sort.where == Where::kAway) creator.SetResource(kAway, 1).Spread();
   if (sort.where == Where::kAny) creator.Spread();
   if (sort.saved) creator.CheckpointEvery(kCheckpointEvery);
@@ -208,14 +211,14 @@ struct Load::Actors {
   }
 };
 
-Load::Load(std::string file, std::uint64_t seed)
+Load::Load(std::string file, std::uint64_t seed, const std::string& home)
     : file_(std::move(file)), seed_(seed), actors_(std::make_unique<Actors>()) {
   for (const Sort& sort : kSorts) {
-    actors_->counters.push_back(Make<Counter>(sort, file_, sort.saved));
-    actors_->accounts.push_back(Make<Account>(sort, file_, sort.saved, kStartBalance));
+    actors_->counters.push_back(Make<Counter>(sort, home, file_, sort.saved));
+    actors_->accounts.push_back(Make<Account>(sort, home, file_, sort.saved, kStartBalance));
   }
   for (const Sort& sort : {kSorts[1], kSorts[2], kSorts[3]}) {
-    actors_->tellers.push_back(Make<Teller>(sort, file_, sort.saved));
+    actors_->tellers.push_back(Make<Teller>(sort, home, file_, sort.saved));
     actors_->teller_sorts.push_back(sort);
   }
   actors_->paid.resize(actors_->tellers.size());
@@ -428,6 +431,13 @@ Tally Load::Finish() {
     Note(&Tally::lost, 1, std::string("at the end: ") + error.what());
   }
   return tally_;
+}
+
+bool Load::Detached(std::size_t counter) { return kSorts[counter].detached; }
+
+std::size_t Load::AllDetached() {
+  const auto each = std::count_if(std::begin(kSorts), std::end(kSorts), [](const Sort& sort) { return sort.detached; });
+  return 2 * static_cast<std::size_t>(each);  // counters and accounts
 }
 
 std::vector<int> Load::ActorPids() {

@@ -1,8 +1,8 @@
 // The work that must survive: chains of tasks whose values lie in nodes' stores, trees of tasks that start tasks,
 // actors that count, and accounts between which tasks and other actors transfer money. Actors are on the driver's own
-// node, on others, and anywhere; half of them have checkpoints. What each should give is known outside of the engine:
-// chains and trees are recomputed, a counter's answers are 1, 2, 3, … once each, and the ledger is added up from the
-// plan of transfers.
+// node, on others, and anywhere; half of them have checkpoints; some are detached, and at home on another node than the
+// driver. What each should give is known outside of the engine: chains and trees are recomputed, a counter's answers
+// are 1, 2, 3, … once each, and the ledger is added up from the plan of transfers.
 //
 // Each kind has a thread of its own in the driver. Used by one thread.
 #pragma once
@@ -38,8 +38,8 @@ struct Tally {
 
 class Load {
  public:
-  // `file`: the Board's.
-  Load(std::string file, std::uint64_t seed);
+  // `file`: the Board's; `home`: the driver's node.
+  Load(std::string file, std::uint64_t seed, const std::string& home);
   ~Load();
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
@@ -48,6 +48,9 @@ class Load {
   Tally Finish();
   // The process of each counter now; 0: it is on its way somewhere else.
   [[nodiscard]] std::vector<int> ActorPids();
+  // Is that one of ActorPids detached? And how many actors are, in all?
+  [[nodiscard]] static bool Detached(std::size_t counter);
+  [[nodiscard]] static std::size_t AllDetached();
   [[nodiscard]] bool failed() const { return failed_; }
 
  private:

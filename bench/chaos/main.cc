@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 
 #include "board.h"
 #include "faults.h"
 #include "harness.h"
+#include "heads.h"
 #include "load.h"
 #include "nodes.h"
 
@@ -22,12 +24,13 @@ namespace {
 
 using bench::Board;
 
-constexpr int kNodes = 4;  // the first is the driver's own, and stays
+constexpr int kNodes = 4;  // the last is the driver's own, and stays: older ones are homes of detached actors first
 
 struct Options {
   std::uint64_t seed = 1;
   double seconds = 30;
   double every = 1;
+  bool two_heads = false;
   bool expect_duplicates = false;
 };
 
@@ -83,17 +86,23 @@ int Run(const Options& asked) {
   options.count = kNodes;
   options.cpus = 4;
   options.words.assign(10'000, {"--resource", std::string(kAway) + "=1000"});
-  options.words[0].clear();
+  options.words[kNodes - 1].clear();
+  std::unique_ptr<Heads> heads;
+  if (asked.two_heads) {
+    heads = std::make_unique<Heads>();
+    options.join = heads->addresses();
+    options.secrets = heads->secrets();
+  }
   bench::Nodes nodes(options);
   const bench::TemporaryFolder folder;
   const std::string file = folder.path() + "/board";
   Board& board = Board::Create(file);
-  const bench::Nodes::Driver driver(nodes);
+  const bench::Nodes::Driver driver(nodes, kNodes);
   std::printf("manta-chaos --seed %llu: %d nodes, %.0f s, a fault every %.1f s\n",
               static_cast<unsigned long long>(asked.seed), kNodes, asked.seconds, asked.every);
   std::fflush(stdout);
-  Load load(file, asked.seed);
-  Faults faults(asked.seed, nodes, board, load);
+  Load load(file, asked.seed, bench::Nodes::Name(kNodes));
+  Faults faults(asked.seed, nodes, kNodes, heads.get(), board, load);
   const double end = bench::Now() + asked.seconds;
   bench::SleepMs(500);
   while (bench::Now() < end && !load.failed()) {
@@ -129,6 +138,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "of the faults and of the work");
   app.add_option("--seconds", options.seconds, "how long")->check(CLI::Range(1.0, 1e6));
   app.add_option("--every", options.every, "seconds between faults")->check(CLI::Range(0.05, 1e3));
+  app.add_flag("--two-heads", options.two_heads,
+               "another head takes over from one that is killed or silent; needs etcd");
   app.add_flag("--expect-duplicates", options.expect_duplicates,
                "succeed if something came twice: for a library without de-duplication");
   CLI11_PARSE(app, argc, argv);

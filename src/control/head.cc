@@ -223,6 +223,11 @@ void Head::OnClosed(std::uint64_t serial) {
   rules::MembershipActions actions;
   membership_.Closed(peer->number, peer->incarnation, &actions);
   Perform(actions);
+  // Who waits for it to leave: it has, if not in order.
+  if (nodes_[peer->number].lives()) return;
+  for (const auto& [tool_serial, call] : peer->draining) {
+    if (Peer* tool = Find(tool_serial); tool != nullptr) tool->connection->Send(wire::Done{}, call);
+  }
 }
 
 void Head::OnFrame(Peer& peer, wire::Frame& frame) {

@@ -124,14 +124,20 @@ bool KeptActors::OnFrame(NodeNumber from, const wire::Frame& frame, const Reply&
   } else if (const Result<wire::ActorAdopted> adopted = frame.As<wire::ActorAdopted>(); adopted.ok()) {
     Adopted(from, adopted.value());
   } else if (const Result<wire::FindHome> find = frame.As<wire::FindHome>(); find.ok()) {
-    const Id actor = find.value().actor;
-    WhenHome(actor, [actor, call = frame.call, reply](const Result<NodeNumber>& home) {
-      reply(home.ok() ? wire::EncodeFrame(wire::ActorHome{actor, home.value()}, call) : Refusal(home.status(), call));
-    });
+    TellHome(find.value().actor, frame.call, reply);
+  } else if (const Result<wire::LeaveHome> leave = frame.As<wire::LeaveHome>(); leave.ok()) {
+    Leave(from, leave.value().actor);
+    TellHome(leave.value().actor, frame.call, reply);
   } else {
     return false;
   }
   return true;
+}
+
+void KeptActors::TellHome(const Id& actor, std::uint64_t call, const Reply& reply) {
+  WhenHome(actor, [actor, call, reply](const Result<NodeNumber>& home) {
+    reply(home.ok() ? wire::EncodeFrame(wire::ActorHome{actor, home.value()}, call) : Refusal(home.status(), call));
+  });
 }
 
 void KeptActors::Keep(NodeNumber from, const wire::KeepActor& message, std::uint64_t call, const Reply& reply) {
@@ -174,9 +180,12 @@ void KeptActors::Journal(NodeNumber from, const wire::KeepJournal& message, std:
   }
   if (message.number == 0) return;
   Write(PartOf(message.actor, message.number), Encoded(message.parts),
-        [this, actor = message.actor, since = message.since, answer](const Status& saved) {
-          // Before the answer: then the next part comes after it.
-          if (saved.ok() && since > 1) Erase(JournalOf(actor), PartOf(actor, since));
+        [this, from, actor = message.actor, since = message.since, answer](const Status& saved) {
+          // Before the answer: then the next part comes after it. Not if it has another home by now: that one may have
+          // begun with what was there before this part, and gives the same number to something else.
+          const auto still = kept_.find(actor);
+          const bool its = still != kept_.end() && still->second.home == from;
+          if (saved.ok() && since > 1 && its) Erase(JournalOf(actor), PartOf(actor, since));
           answer(saved);
         });
 }
@@ -188,6 +197,7 @@ void KeptActors::Adopted(NodeNumber from, const wire::ActorAdopted& message) {
   if (message.failure.ok()) {
     kept.adopted = true;
     kept.unable.clear();
+    kept.leaver = 0;
     return Answer(kept, from);
   }
   kept.unable.insert(from);
@@ -237,6 +247,7 @@ void KeptActors::NodeUp(NodeNumber node) {
 void KeptActors::NodeGone(NodeNumber node, const std::string& why) {
   for (auto& [actor, kept] : kept_) {
     kept.unable.erase(node);
+    if (kept.leaver == node) kept.leaver = 0;
     if (kept.home != node) continue;
     kept.home = 0;
     kept.adopted = false;
@@ -250,16 +261,17 @@ void KeptActors::Appoint() {
   for (auto& [actor, kept] : kept_) {
     if (kept.home != 0) continue;
     for (const NodeNumber node : candidates) {
-      if (kept.unable.contains(node)) continue;
+      if (kept.unable.contains(node) || node == kept.leaver) continue;
       kept.home = node;
-      kept.adopted = false;
       break;
     }
+    if (kept.home == 0 && kept.leaver != 0 && !kept.unable.contains(kept.leaver)) kept.home = kept.leaver;
     if (kept.home == 0) {
       // It may come back when another node joins; nobody is to wait for that.
       if (!kept.unable.empty()) Answer(kept, Status(Code::kActorDied, kept.why));
       continue;
     }
+    kept.adopted = false;
     SaveHome(actor, [this, id = actor, home = kept.home](const Status& saved) {
       const auto it = kept_.find(id);
       if (it == kept_.end() || it->second.home != home) return;
@@ -267,6 +279,21 @@ void KeptActors::Appoint() {
       it->second.home = 0;  // tried again when the next node is heard, or asks
     });
   }
+}
+
+// Said again if the answer was lost: then it has moved, or is on its way.
+void KeptActors::Leave(NodeNumber from, const Id& actor) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end()) return;
+  Kept& kept = it->second;
+  if (kept.adopted && kept.home != 0 && kept.home != from) return;
+  if (kept.home == from) {
+    kept.home = 0;
+    kept.adopted = false;
+  }
+  kept.leaver = from;
+  kept.unable.erase(from);
+  kept.why = Cat("node ", from, ", where it was at home, is drained");
 }
 
 void KeptActors::HandOver(const Id& actor, NodeNumber home) {
@@ -295,7 +322,7 @@ void KeptActors::HandOver(const Id& actor, NodeNumber home) {
                       if (!order.ok()) return;
                       const Kept& kept = kept_[actor];
                       ways_.send(home, wire::EncodeFrame(wire::AdoptActor{std::move(order->made), order->file,
-                                                                          kept.epoch, kept.why}));
+                                                                          kept.epoch, kept.why, kept.leaver}));
                       ways_.moved(actor, home);
                     });
       });

@@ -1,10 +1,11 @@
 // KeptActors is what the head has of detached actors, so that they outlive the nodes that they are at home on: how each
 // was created, which node is its home, and its journal, in the control store (table kActors: "kept/<id>", "home/<id>",
-// "journal/<id>/<number>"). When a home is lost, the oldest node that is connected becomes the next one.
+// "journal/<id>/<number>"). When a home is lost, or leaves, the oldest node that is connected becomes the next one.
 //
 // Invariants: (1) a home is told to others when it has said that it is one (ActorAdopted); until then they wait.
 //             (2) only the present home changes the journal: what another one sends is refused. A home that was lost
-//                 has been declared dead before, so that nothing of it is under way.
+//                 has been declared dead before, so that nothing of it is under way; one that leaves sees to that
+//                 itself.
 //             (3) parts of a journal are answered when they are durable; a home has one of them under way at a time.
 //
 // Threads: the head's loop. Lifetime: within that of the tables.
@@ -63,6 +64,7 @@ class KeptActors {
     bool adopted = false;  // the home has said so
     std::uint32_t epoch = 0;
     std::string why;              // it has no home
+    NodeNumber leaver = 0;        // the home that it had, and has again if nobody else can be it
     std::set<NodeNumber> unable;  // to be its home
     std::vector<std::function<void(const Result<NodeNumber>&)>> waiting;
   };
@@ -70,7 +72,9 @@ class KeptActors {
   void Keep(NodeNumber from, const wire::KeepActor& message, std::uint64_t call, const Reply& reply);
   void Journal(NodeNumber from, const wire::KeepJournal& message, std::uint64_t call, const Reply& reply);
   void Adopted(NodeNumber from, const wire::ActorAdopted& message);
+  void Leave(NodeNumber from, const Id& actor);
   void Forget(const Id& actor);
+  void TellHome(const Id& actor, std::uint64_t call, const Reply& reply);
   // Finds homes for those that have none.
   void Appoint();
   void HandOver(const Id& actor, NodeNumber home);

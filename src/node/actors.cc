@@ -207,6 +207,7 @@ void Actors::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t cu
   it->second.worker = nullptr;
   it->second.lease = 0;
   it->second.wanted = self_;
+  if (it->second.held) return Stopped(it->second);
   ActorActions actions;
   if (current == 0 && ++it->second.false_starts <= kMostFalseStarts) {
     table_.NeverBegan(actor, &actions);
@@ -528,6 +529,7 @@ void Actors::DiedOn(NodeNumber host, const wire::FarActorDied& message, bool exa
   record->far_worker = kNoProcess;
   static_cast<void>(MakeJournal(record->options, &record->journal));  // nothing that it did was seen elsewhere
   record->wanted = exact ? host : 0;                                  // if that is out of reach, anywhere
+  if (record->held) return Stopped(*record);
   ActorActions actions;
   if (exact && message.token == 0 && ++record->false_starts <= kMostFalseStarts) {
     table_.NeverBegan(message.actor, &actions);

@@ -124,6 +124,24 @@ class Actors {
   [[nodiscard]] Worker* WorkerOf(const Id& actor, std::uint32_t epoch) const;
   [[nodiscard]] std::size_t elsewhere() const;  // of those that live, on other nodes
 
+  // ---- another home, because this node leaves (moving_homes.cc) ----
+
+  // Those that are kept, run, and would lose nothing but their process. `place`: is there another node that can have
+  // it?
+  [[nodiscard]] std::vector<Id> MayMove(const std::function<bool(const wire::ActorOptions&)>& place) const;
+  // Ends its process and starts no other; calls back when that is gone.
+  void Hold(const Id& actor, const Failure& why, std::function<void()> stopped);
+  // Of one that was held: it was killed for good meanwhile.
+  void Bury(const Id& actor, const Failure& why);
+  // Of one that was held: it is at home elsewhere. Who is to know that:
+  struct Moved {
+    wire::ActorOptions options;
+    Id job;
+    std::set<ProcessId> watchers;
+    std::set<NodeNumber> nodes;
+  };
+  Moved Move(const Id& actor);
+
   [[nodiscard]] bool IsDetached(const Id& actor) const;
   [[nodiscard]] bool HasDetached(const Id& job) const;
   [[nodiscard]] std::size_t living() const { return table_.living(); }
@@ -155,6 +173,8 @@ class Actors {
     std::uint64_t died_in = 0;            // the call, …
     bool exact = true;                    // … if that is known
     std::set<NodeNumber> nodes;           // with processes that attached
+    bool held = false;                    // it is about to move
+    std::function<void()> stopped;        // of its process, if it is held
     int false_starts = 0;                 // in a row
     std::set<ProcessId> watchers;         // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
@@ -175,6 +195,7 @@ class Actors {
   void Notify(const Id& actor, Record& record, const rules::Notify& notify);
   void TellGone(const Id& actor, const Record& record);
   void ReturnLease(Record& record);
+  static void Stopped(Record& record);
   // Forgets what the table has forgotten.
   void Tidy(const Id& actor);
 

@@ -34,6 +34,7 @@ FarActors::FarActors(Parts parts, Host host)
       kept_(
           parts.loop, parts.cluster, parts.programs,
           [this](const Id& actor) { return !host_.has_job(JobOf(actor, self())) && !parts_.actors.Knows(actor); },
+          [this](const Id& actor) { TakeOut(actor, 0); },
           [this](const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable, base::Fd journal) {
             return Adopt(order, job, std::move(executable), std::move(journal));
           }) {
@@ -55,15 +56,28 @@ void FarActors::Register() {
     });
   });
   links.On<wire::FarGetActor>([this](NodeNumber from, const wire::FarGetActor& message, std::uint64_t call) {
+    if (const auto it = moved_.find(message.actor); it != moved_.end()) {
+      const NodeNumber home = it->second.home != 0 ? it->second.home : self();
+      const wire::ActorFound there{message.actor, it->second.options, home};
+      return parts_.cluster.links().Answer(from, call, there);
+    }
     const Result<wire::ActorOptions> options = parts_.actors.Get(message.actor);
     if (!options.ok()) return parts_.cluster.links().Fail(from, call, options.status());
     parts_.directory.HoldOne(message.actor, AllOf(from));
     parts_.cluster.links().Answer(from, call, wire::ActorFound{message.actor, options.value(), self()});
   });
   links.On<wire::FarKillActor>([this](NodeNumber, const wire::FarKillActor& message, std::uint64_t) {
-    parts_.actors.Kill(message.actor, message.restart);
+    const auto it = moved_.find(message.actor);
+    if (it == moved_.end()) return parts_.actors.Kill(message.actor, message.restart);
+    if (it->second.home != 0) return parts_.cluster.links().Send(it->second.home, message);
+    it->second.killed = it->second.killed || !message.restart;
   });
+  links.On<wire::ActorMoved>(
+      [this](NodeNumber from, const wire::ActorMoved& message, std::uint64_t) { OnMoved(from, message); });
   links.On<wire::FarWatchActor>([this](NodeNumber from, const wire::FarWatchActor& message, std::uint64_t) {
+    if (const auto it = moved_.find(message.actor); it != moved_.end()) {
+      return parts_.cluster.links().Send(from, wire::ActorMoved{message.actor, it->second.home});
+    }
     parts_.actors.Watch(from, message.actor);
   });
   links.On<wire::FarActorState>(
@@ -313,6 +327,11 @@ void FarActors::Kill(Peer& peer, const wire::KillActor& message) {
   NodeNumber home = message.home;
   if (home == 0) home = parts_.guests.HomeOf(message.actor);  // an actor that ends itself
   if (kept_.Has(message.actor)) home = self();
+  if (const auto it = moved_.find(message.actor); it != moved_.end()) {
+    home = it->second.home;
+    if (home == 0) it->second.killed = it->second.killed || !message.restart;
+    if (home == 0) return;
+  }
   if (const auto it = seen_.find(message.actor); it != seen_.end() && it->second.home != 0) home = it->second.home;
   if (!IsHere(home) && parts_.cluster.Find(home) == nullptr) {
     parts_.cluster.Ask<wire::ActorHome>(
@@ -548,7 +567,10 @@ void FarActors::Attach(ProcessId caller, const Id& actor, NodeNumber host, std::
 }
 
 void FarActors::Attach(Peer& peer, const wire::AttachActor& message) {
-  if (IsHere(message.home) || kept_.Has(message.actor)) return parts_.actors.Attach(peer, message);
+  const auto moved = moved_.find(message.actor);
+  const NodeNumber home = moved == moved_.end() ? message.home : moved->second.home;
+  const bool here = moved == moved_.end() && (IsHere(home) || kept_.Has(message.actor));
+  if (here) return parts_.actors.Attach(peer, message);
   if (!shm::Arena::Valid(message.queue, 8) || !shm::Arena::Valid(message.lane, 8)) {
     return peer.connection->Close(Status(Code::kCorrupt, "an actor's queue or lane is outside the arena"));
   }
@@ -557,11 +579,11 @@ void FarActors::Attach(Peer& peer, const wire::AttachActor& message) {
   seen.watchers.insert(peer.process);
   seen.callers[peer.process] = Caller{message.queue, message.lane, 0};
   if (fresh) {
-    if (parts_.cluster.Find(message.home) == nullptr) {
-      return LookForHome(message.actor, message.home, Status(Code::kUnavailable, "it is gone"));
+    if (parts_.cluster.Find(home) == nullptr) {
+      return LookForHome(message.actor, home, Status(Code::kUnavailable, "it is gone"));
     }
-    seen.home = message.home;
-    parts_.cluster.links().Send(message.home, wire::FarWatchActor{message.actor});
+    seen.home = home;
+    parts_.cluster.links().Send(home, wire::FarWatchActor{message.actor});
   } else if (seen.last.state.phase == wire::ActorPhase::kAlive) {
     AttachSeen(message.actor, seen, peer.process);
   } else if (seen.last.state.phase == wire::ActorPhase::kDead) {

@@ -13,6 +13,8 @@
 // says whether they are kept, and where they are at home now: if not, they are dead to the callers here; callers here
 // that were attached to an actor there, at home on a third node, try again a few times.
 //
+// When this node is drained, detached actors that are at home here get another home before it leaves (moving_homes.cc).
+//
 // Threads: the loop's.
 #pragma once
 
@@ -78,6 +80,8 @@ class FarActors final : public ActorsElsewhere {
   void Kill(Peer& peer, const wire::KillActor& message);
 
   void ProcessDied(ProcessId process);
+  // This node is being drained: those that can get another home get one. To be called until none is left.
+  void LeaveHomes();
   // The head is there (again).
   void HeadIsBack();
   // False: it is not about actors.
@@ -122,6 +126,13 @@ class FarActors final : public ActorsElsewhere {
     std::uint64_t lane = 0;
     int tries = 0;  // since the host could not be reached
   };
+  // One that was at home here.
+  struct Gone {
+    NodeNumber home = 0;  // 0: it comes back
+    bool killed = false;  // before that
+    wire::ActorOptions options;
+    std::set<NodeNumber> nodes;  // that call it
+  };
   // An actor at home elsewhere that processes here call.
   struct Seen {
     NodeNumber home = 0;  // 0: it is looked for
@@ -163,6 +174,10 @@ class FarActors final : public ActorsElsewhere {
   void HomeFound(const Id& actor, NodeNumber home, const Status& lost);
   // For the callers here.
   void SeenDead(const Id& actor, const std::string& why);
+  // Of one that was held, by the head's word (moving_homes.cc). This node: it has come back; kNotFound: it has ended.
+  void Left(const Id& actor, const Result<NodeNumber>& home);
+  void TakeOut(const Id& actor, NodeNumber home);
+  void OnMoved(NodeNumber from, const wire::ActorMoved& message);
   Status Adopt(const wire::AdoptActor& order, const wire::JobFacts& job, base::Fd executable, base::Fd journal);
 
   void Register();
@@ -172,7 +187,9 @@ class FarActors final : public ActorsElsewhere {
   KeptActors kept_;
   std::unordered_map<Id, Placing> placing_;
   std::unordered_map<Id, Seen> seen_;
-  std::vector<wire::ReleaseName> releases_;  // that the head has not heard
+  std::unordered_map<Id, Gone> moved_;            // for who does not know it yet
+  std::unordered_map<Id, std::int64_t> staying_;  // not to be moved (again), until when
+  std::vector<wire::ReleaseName> releases_;       // that the head has not heard
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -55,6 +55,7 @@ void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64
   const bool taken = actors_.TakeCopy(from, message);
   if (call != 0) {
     if (taken) {
+      base::Failpoint("node.taking");
       return actors_.Keep(message.actor, message.parts, [this, alive = alive_, from, call](const Status& kept) {
         if (!*alive) return;
         if (kept.ok()) return cluster_.links().Answer(from, call, wire::Done{});

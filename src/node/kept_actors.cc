@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kAgainUs = 50'000;
 constexpr std::int64_t kFreeUs = 5'000;
+constexpr std::int64_t kNobodyUs = 1'000'000;      // before one that no node can have is offered again
 constexpr std::uint64_t kPartBytes = 16ULL << 20;  // of one message
 constexpr std::uint64_t kWholeAfter = 4ULL << 20;  // and four times what it was then
 
@@ -78,7 +79,9 @@ void KeptActors::Forget(const Id& actor) {
 
 void KeptActors::HeadIsBack() {
   for (const Id& actor : std::exchange(forgotten_, {})) Forget(actor);
-  for (const auto& [actor, kept] : kept_) cluster_.Tell(wire::ActorAdopted{actor, {}});
+  for (const auto& [actor, kept] : kept_) {
+    if (!kept.leaving) cluster_.Tell(wire::ActorAdopted{actor, {}});
+  }
 }
 
 void KeptActors::Journal(const Id& actor, std::uint32_t epoch, const std::vector<JournalPart>& parts, OnDone done) {
@@ -169,6 +172,36 @@ void KeptActors::SendWhole(const Id& actor) {
              });
 }
 
+void KeptActors::Leave(const Id& actor, OnHome done) {
+  if (const auto it = kept_.find(actor); it != kept_.end()) it->second.leaving = true;
+  AskToLeave(actor, done);
+}
+
+void KeptActors::AskToLeave(const Id& actor, const OnHome& done) {
+  const auto it = kept_.find(actor);
+  if (it == kept_.end()) return done(Status(Code::kNotFound, "the actor has ended"));
+  if (!it->second.leaving) return done(cluster_.self().number);  // it has come back
+  const auto again = [this, alive = alive_, actor, done](std::int64_t after_us) {
+    loop_.After(after_us, [this, alive, actor, done] {
+      if (*alive) AskToLeave(actor, done);
+    });
+  };
+  // What it did last may still be on its way, and must be there when the next home asks for all of it.
+  if (it->second.under_way) return again(kFreeUs);
+  base::Failpoint("node.leaving");
+  cluster_.Ask<wire::ActorHome>(wire::LeaveHome{actor},
+                                [this, alive = alive_, actor, done, again](const Result<wire::ActorHome>& answer) {
+                                  if (!*alive) return;
+                                  const Code code = answer.status().code();
+                                  if (code == Code::kUnavailable) return again(kAgainUs);
+                                  if (code == Code::kActorDied) return again(kNobodyUs);
+                                  if (!answer.ok()) return done(answer.status());
+                                  base::Failpoint("node.left");
+                                  if (answer.value().home != cluster_.self().number) kept_.erase(actor);
+                                  done(answer.value().home);
+                                });
+}
+
 // ---- the next home ----
 
 bool KeptActors::OnHeadFrame(const wire::Frame& frame) {
@@ -179,6 +212,7 @@ bool KeptActors::OnHeadFrame(const wire::Frame& frame) {
     }
     coming.next = std::max(coming.next, journal.value().number + 1);
     coming.bytes += BytesOf(journal.value().parts);
+    base::Failpoint("node.receiving");
     if (!coming.copy.valid() || !shm::Write(coming.copy.get(), journal.value().parts).ok()) coming.whole = 1;  // broken
     return true;
   }
@@ -195,19 +229,33 @@ void KeptActors::Tell(const Id& actor, const Status& adopted) {
 
 void KeptActors::Adopt(const wire::AdoptActor& order) {
   const Id& actor = order.made.order.actor;
-  if (kept_.contains(actor)) return Tell(actor, {});
+  if (const auto it = kept_.find(actor); it != kept_.end()) {
+    if (!it->second.leaving) return Tell(actor, {});
+    kept_.erase(it);
+    on_return_(actor);
+  }
   if (!free_(actor)) {
     loop_.After(kFreeUs, [this, alive = alive_, order] {
       if (*alive) Adopt(order);
     });
     return;
   }
-  // By its path on the machine where it was made, or from who made it.
+  // By its path on the machine where it was made, from the home that leaves it, or from who made it.
   wire::JobFacts same = order.made.job;
   same.file = order.file;
-  const auto fetch = [this, alive = alive_, order] {
+  const auto from_maker = [this, alive = alive_, order] {
     programs_.Get(order.made.job, [this, alive, order](Result<base::Fd> executable) {
       if (*alive) Take(order, order.made.job, std::move(executable));
+    });
+  };
+  const auto fetch = [this, alive = alive_, order, from_maker] {
+    if (order.left == 0) return from_maker();
+    wire::JobFacts there = order.made.job;
+    there.home = order.left;
+    programs_.Get(there, [this, alive, order, from_maker](Result<base::Fd> executable) {
+      if (!*alive) return;
+      if (!executable.ok()) return from_maker();
+      Take(order, order.made.job, std::move(executable));
     });
   };
   if (same.file.empty()) return fetch();

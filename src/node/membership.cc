@@ -170,6 +170,7 @@ void Daemon::Drain() {
 void Daemon::LeaveWhenDrained() {
   if (ending_) return;
   guests_->MoveAway();
+  far_actors_->LeaveHomes();
   const bool drivers =
       std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second.driver != kNoProcess; });
   if (drivers || actors_.living() > 0 || !leases_.queue().leases().empty() || !far_->Quiet()) return;

@@ -176,6 +176,14 @@ void ActorTable::HandlesGone(const Id& actor, ActorActions* actions) {
   }
 }
 
+void ActorTable::Moved(const Id& actor) {
+  const Actor* found = Living(actor);
+  if (found == nullptr) return;
+  if (!found->policy.name.empty()) names_.erase({found->policy.space, found->policy.name});
+  --living_;
+  actors_.erase(actor);
+}
+
 void ActorTable::DriverDied(const Id& job, ActorActions* actions) {
   std::vector<Id> dying;  // Die may erase
   for (const auto& [id, actor] : actors_) {

@@ -109,6 +109,8 @@ class ActorTable {
   void Kill(const Id& actor, bool restart, ActorActions* actions);
   // References says nobody holds it. A detached one lives on; others end after what they run. Forgets a dead one.
   void HandlesGone(const Id& actor, ActorActions* actions);
+  // It is at home elsewhere from now on. Nobody is told: it has not died.
+  void Moved(const Id& actor);
   // The job's actors die, except detached ones.
   void DriverDied(const Id& job, ActorActions* actions);
 

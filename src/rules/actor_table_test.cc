@@ -74,6 +74,22 @@ TEST(ActorTable, OneOfAHomeThatIsLostGoesOnAsIfItsProcessHadDied) {
   EXPECT_EQ(desk.table.living(), 1U);
 }
 
+TEST(ActorTable, OneThatMovesElsewhereLeavesItsNameAndNothingBehind) {
+  Desk desk;
+  const Id id = desk.Make(1, Counter(-1, "bank"));
+  EXPECT_TRUE(desk.table.Placed(id));
+  desk.table.Ready(id, &desk.actions);
+  static_cast<void>(desk.Said());
+  desk.table.Moved(id);
+  EXPECT_EQ(desk.Said(), "") << "it has not died";
+  EXPECT_EQ(desk.table.Get(id), nullptr);
+  EXPECT_EQ(desk.table.living(), 0U);
+  EXPECT_FALSE(desk.table.Find("bank", "default").ok());
+  // It may come back.
+  ASSERT_TRUE(desk.table.Adopt(id, kJob, Counter(-1, "bank"), 1, Crash(), &desk.actions).ok());
+  EXPECT_EQ(desk.Said(), "restarting request");
+}
+
 TEST(ActorTable, AnActorWhoseConstructorNeverBeganIsPlacedAgainAtNoCost) {
   Desk desk;
   const Id id = desk.Make(1, Counter());

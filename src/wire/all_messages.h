@@ -37,7 +37,7 @@ using AllMessages =
                FarActorStarting, FarActorReady, FarActorFailed, FarActorDied, FarAttachActor, FarActorAttached,
                FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted, FarTakeBack, FarBye,
                CopyWanted, CopyJournal, FarJournal, KeepActor, KeepJournal, ForgetActor, FindHome, ActorHome,
-               KeptJournal, AdoptActor, ActorAdopted, JoinRequest, JoinReply>;
+               KeptJournal, AdoptActor, ActorAdopted, LeaveHome, ActorMoved, JoinRequest, JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
 inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kNodeBeat, kFarCalls, kFarReplies};

@@ -1,6 +1,6 @@
 // How a detached actor outlives its home (node/far_actors.h): what it is made of is kept at the head, in the control
 // store: how it was created, and its journal, brought up to date before an answer of it can be seen. When its home is
-// lost, the head appoints another one, which gets all of that and goes on.
+// lost, or leaves in order, the head appoints another one, which gets all of that and goes on.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ enum class KeptKind : std::uint16_t {
   kKeptJournal,
   kAdoptActor,
   kActorAdopted,
+  kLeaveHome,
+  kActorMoved,
 };
 
 // N -> C, a call answered by Done once it is durable: the sender is about to make this actor, and is its home.
@@ -70,12 +72,26 @@ struct AdoptActor {
   std::string file;
   std::uint32_t epoch = 0;  // of its last life that is known
   std::string why;          // it comes here: what became of its home
+  NodeNumber left = 0;      // a home that leaves it, and has its program; 0: it was lost
 };
 // N -> C: it is at home here, or why it cannot be. Also of all that are, when the head is back.
 struct ActorAdopted {
   static constexpr Kind kKind = static_cast<Kind>(KeptKind::kActorAdopted);
   Id actor;
   Failure failure;
+};
+// N -> C, a call answered by ActorHome when the actor is at home there, or by Failed{kNotFound}: it is not kept. The
+// sender is its home, has ended its process, and has no part of its journal under way. If no other node can be its
+// home, the sender is appointed like any other (AdoptActor), and named.
+struct LeaveHome {
+  static constexpr Kind kKind = static_cast<Kind>(KeptKind::kLeaveHome);
+  Id actor;
+};
+// N -> N, to those that call it: it is at home there now.
+struct ActorMoved {
+  static constexpr Kind kKind = static_cast<Kind>(KeptKind::kActorMoved);
+  Id actor;
+  NodeNumber home = 0;
 };
 
 }  // namespace manta::wire
