@@ -334,6 +334,14 @@ TEST_F(RecoveryTest, ADurablePutSurvivesItsNode) {
   EXPECT_EQ(small.Get(), "small");
 }
 
+// It might run again, and would make the value again, but no node has what it asks for.
+TEST_F(RecoveryTest, ADurablePutSurvivesThoughItsTaskFindsNoNode) {
+  const Ref<Block> inner = Task(PutDurable).SetResource("gold", 0.5).Remote(8).Get();
+  Ready(inner);
+  kill(PidOf("node", "n2"), SIGKILL);
+  EXPECT_EQ(inner.Get(), Block(kWords, 8));
+}
+
 TEST_F(RecoveryTest, ATaskThatMayRunOnceIsNotRunAgain) {
   const Ref<Block> made = Task(Make).SetResource("gold", 1).SetRetries(0).Remote(log_, 5);
   Ready(made);
