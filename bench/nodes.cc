@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -150,7 +151,15 @@ void Nodes::RestartHead() {
   const pid_t head = head_pid();
   ::kill(head, SIGKILL);
   while (ParentOf(head) != 0) SleepMs(0.1);
-  static_cast<void>(RunManta({"--secrets", folder_, "start", "--head"}));
+  // Its port is free, and somebody else's connection may have got it for a moment.
+  for (const double end = Now() + 10;; SleepMs(100)) {
+    try {
+      static_cast<void>(RunManta({"--secrets", folder_, "start", "--head"}));
+      break;
+    } catch (const std::exception&) {
+      if (Now() > end) throw;
+    }
+  }
   ReadHead();
 }
 

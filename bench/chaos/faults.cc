@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <future>
 
 #include "harness.h"
@@ -42,6 +43,7 @@ void Faults::One() {
   std::size_t which = 0;
   while (at >= faults_[which].weight) at -= faults_[which++].weight;
   bool hit = false;
+  const double begin = bench::Now();
   switch (which) {
     case 0:
       hit = KillOne(Workers());
@@ -82,6 +84,10 @@ void Faults::One() {
     default:
       hit = SilenceHead();
       break;
+  }
+  if (verbose_) {
+    std::printf("%8.2f s %s, %s, took %.2f s\n", begin - begin_, faults_[which].name, hit ? "hit" : "hit nobody",
+                bench::Now() - begin);
   }
   ++faults_[which].done;
   faults_[which].hit += hit ? 1 : 0;
@@ -149,8 +155,15 @@ pid_t Faults::Choose(const std::vector<pid_t>& candidates) {
 }
 
 bool Faults::KillOne(const std::vector<pid_t>& candidates) {
-  const pid_t pid = Choose(candidates);
-  return pid != 0 && Kill({pid});
+  // Who was busy a moment ago may not be any more: it is stopped, to be looked at again.
+  for (const double end = bench::Now() + 1;;) {
+    const pid_t pid = Choose(candidates);
+    if (pid == 0) return false;
+    ::kill(pid, SIGSTOP);
+    bench::SleepMs(0.2);
+    if (board_.Busy(pid) > 0 || bench::Now() > end) return Kill({pid});
+    ::kill(pid, SIGCONT);
+  }
 }
 
 bool Faults::KillForkServer() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "board.h"
+#include "harness.h"
 #include "heads.h"
 #include "load.h"
 #include "nodes.h"
@@ -34,6 +35,8 @@ class Faults {
   Faults(std::uint64_t seed, bench::Nodes& nodes, std::size_t driver, Heads* heads, bench::Board& board, Load& load);
 
   void One();
+  // Says each.
+  void SetVerbose(bool verbose) { verbose_ = verbose; }
 
   [[nodiscard]] const auto& all() const { return faults_; }
   // Processes that hosted tasks or actors and were killed, or were on a node that was given up, or of a detached actor
@@ -68,6 +71,8 @@ class Faults {
   std::vector<int> LookAtActors();
   bool Gone(const std::vector<pid_t>& pids, double seconds) const;
 
+  bool verbose_ = false;
+  const double begin_ = bench::Now();
   std::mt19937_64 random_;
   bench::Nodes& nodes_;
   bench::Board& board_;

@@ -31,6 +31,7 @@ struct Options {
   double seconds = 30;
   double every = 1;
   bool two_heads = false;
+  bool verbose = false;
   bool expect_duplicates = false;
 };
 
@@ -103,6 +104,7 @@ int Run(const Options& asked) {
   std::fflush(stdout);
   Load load(file, asked.seed, bench::Nodes::Name(kNodes));
   Faults faults(asked.seed, nodes, kNodes, heads.get(), board, load);
+  faults.SetVerbose(asked.verbose);
   const double end = bench::Now() + asked.seconds;
   bench::SleepMs(500);
   while (bench::Now() < end && !load.failed()) {
@@ -140,6 +142,7 @@ int main(int argc, char** argv) {
   app.add_option("--every", options.every, "seconds between faults")->check(CLI::Range(0.05, 1e3));
   app.add_flag("--two-heads", options.two_heads,
                "another head takes over from one that is killed or silent; needs etcd");
+  app.add_flag("--verbose", options.verbose, "say each fault, and when it was");
   app.add_flag("--expect-duplicates", options.expect_duplicates,
                "succeed if something came twice: for a library without de-duplication");
   CLI11_PARSE(app, argc, argv);

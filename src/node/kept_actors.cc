@@ -172,7 +172,7 @@ void KeptActors::SendWhole(const Id& actor) {
              });
 }
 
-void KeptActors::Leave(const Id& actor, OnHome done) {
+void KeptActors::Leave(const Id& actor, const OnHome& done) {
   if (const auto it = kept_.find(actor); it != kept_.end()) it->second.leaving = true;
   AskToLeave(actor, done);
 }
