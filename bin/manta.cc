@@ -598,8 +598,10 @@ void AddNodeOptions(CLI::App& app, Options& options) {
   app.add_option("--store-bytes", options.store_bytes, "memory for large objects of a node")
       ->check(CLI::PositiveNumber);
   app.add_option("--spill", options.spill,
-                 "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
-  app.add_option("--spill-limit", options.spill_limit, "bytes to use there at most")->check(CLI::PositiveNumber);
+                 "folder for objects and lineage that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
+  app.add_option("--spill-limit", options.spill_limit,
+                 "bytes of objects to have there at most, and of lineage of each process")
+      ->check(CLI::PositiveNumber);
   app.add_option("--lineage-memory", options.lineage_memory,
                  "bytes that a process keeps at most to rebuild lost values from (default 256 MB)")
       ->check(CLI::NonNegativeNumber);
