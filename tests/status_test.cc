@@ -6,6 +6,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(Manta, SaysItsVersionWithoutACommand) {
+  Child tool("manta", {"--version"});
+  EXPECT_EQ(tool.Finish(), 0) << tool.Err();
+  EXPECT_EQ(tool.Out(), "manta " MANTA_VERSION "\n");
+}
+
 class Status : public ClusterTest {
  protected:
   [[nodiscard]] Config MakeConfig() const override {
