@@ -57,6 +57,20 @@ TEST_F(Status, ShowsWhatIsRunningAndQueued) {
   EXPECT_THAT(text, HasSubstr("CPU 0 of 2 in use"));
 }
 
+TEST_F(Status, ADriverThatHasNothingToDoDoesNotSitOnWhatItLetGoOf) {
+  const auto objects = [&] {
+    Child tool("manta", {"memory", "--address", Address()});
+    EXPECT_EQ(tool.Finish(), 0) << tool.Err();
+    return tool.Out();
+  };
+  Ref<std::vector<int>> made = Task([] { return std::vector<int>(1 << 20, 7); }).Remote();
+  ASSERT_EQ(Wait(std::vector<Ref<std::vector<int>>>{made}, 1).ready.size(), 1U);
+  EXPECT_THAT(objects(), HasSubstr("in 1 objects"));
+  std::this_thread::sleep_for(200ms);  // by now nothing of it looks around any more
+  made = {};
+  EXPECT_TRUE(Eventually([&] { return objects().find("in 0 objects") != std::string::npos; }, 20s)) << objects();
+}
+
 TEST_F(Status, MemoryShowsEveryLargeObjectWithItsOwnerAndReaders) {
   const auto print = [&] {
     Child tool("manta", {"memory", "--address", Address()});
