@@ -197,13 +197,14 @@ int main(int argc, char** argv) {
   app.add_option("--store-bytes", options.config.store_bytes,
                  "memory for large objects (default: 40% of what is available)");
   app.add_option("--spill", options.config.spill_folder,
-                 "folder for objects that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
+                 "folder for objects and lineage that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
   app.add_option("--state", options.config.state_folder,
                  "folder for the lineage of jobs that have a name (default: that of --secrets)");
   app.add_option("--lineage-memory", options.config.lineage_memory,
                  "bytes that a process keeps at most to rebuild lost values from")
       ->capture_default_str();
-  app.add_option("--spill-limit", options.config.spill_limit, "bytes to use there at most");
+  app.add_option("--spill-limit", options.config.spill_limit,
+                 "bytes of objects to have there at most, and of lineage of each process");
   options.config.store_bytes = 0;
   CLI11_PARSE(app, argc, argv);
   SetDefaults(options);

@@ -274,6 +274,24 @@ TEST_F(LineageTest, AJobThatWasNeverThereIsResumedFromItsBeginning) {
   EXPECT_NE(only.Out().find("sum 30"), std::string::npos) << only.Out();
 }
 
+TEST_F(LineageTest, AJobIsResumedThoughNobodyHasNoticedItsCrashYet) {
+  const std::string effects = folder_.path() + "/effects";
+  Child first("durable", {"effects", "crashed", effects, "10", "6"});
+  ASSERT_TRUE(first.Says("half", 60s)) << first.Out() << first.Err();
+  const pid_t daemon = CastOf(first.mark()).daemon;
+  ASSERT_GT(daemon, 0);
+  kill(daemon, SIGSTOP);
+  kill(first.pid(), SIGKILL);
+  first.Finish();
+  Child second("durable", {"resume", "crashed", effects, "10", "-1"});
+  EXPECT_FALSE(Eventually([&] { return second.Ended(); }, 1s)) << second.Out() << second.Err();
+  kill(daemon, SIGCONT);
+  EXPECT_EQ(second.Finish(60s), 0) << second.Out() << second.Err();
+  EXPECT_NE(second.Out().find("sum 450"), std::string::npos) << second.Out();
+  EXPECT_EQ(Lines(ReadFile(effects)).size(), 10U) << "each ran once";
+  EXPECT_TRUE(first.LeavesNothing(20s)) << Describe(Marked(first.mark()));
+}
+
 TEST_F(LineageTest, TwoJobsOfOneNameDoNotRunAtATime) {
   Child first("durable", {"commit", "one"});
   ASSERT_TRUE(first.Says("more", 60s)) << first.Err();

@@ -201,6 +201,87 @@ INSTANTIATE_TEST_SUITE_P(Places, DrainFailpoints,
                                            WorkerPlace{"node.receiving", "node.receiving=kill@1"},
                                            WorkerPlace{"node.adopting", "node.adopting=kill@1"}));
 
+// ---- transfers ----
+
+using Block = std::vector<std::uint64_t>;
+constexpr std::size_t kObject = (34U << 20) / sizeof(std::uint64_t);  // of two streams, each of several parts
+constexpr std::size_t kMost = (48U << 20) / sizeof(std::uint64_t);    // beside which none of those fits into a store
+
+Block Numbers(std::size_t words, std::uint64_t seed) {
+  Block block(words);
+  for (std::size_t i = 0; i < words; ++i) block[i] = seed * 1'000'003 + i;
+  return block;
+}
+bool AreNumbers(const Block& block, std::size_t words, std::uint64_t seed) { return block == Numbers(words, seed); }
+
+// The node n2 dies while an object comes from it, or goes to it; n3 is there.
+class TransferFailpoints : public ClusterFixture, public ::testing::WithParamInterface<WorkerPlace> {
+ protected:
+  void SetUp() override {
+    ClusterFixture::SetUp();
+    StartNode({"--head", "--listen", "127.0.0.1:0", "--name", "n1"});
+    place_.emplace(GetParam().rules, GetParam().name);
+    StartNode({"--join", Head(), "--name", "n2", "--resource", "gold=1"});
+    Place::Unset();
+    StartNode({"--join", Head(), "--name", "n3", "--resource", "gold=1"});
+    Init();
+  }
+  void StartNode(std::vector<std::string> words) {
+    words.insert(words.end(), {"--cpus", "1", "--spill", "none"});
+    Start(std::move(words), std::to_string(64U << 20));
+  }
+  // No object, and no memory: neither what was sent nor what had come when the node died.
+  void ExpectEmptyStores() {
+    for (const char* name : {"n1", "n3"}) {
+      const std::string address = "@manta-" + std::to_string(getuid()) + "-" + std::to_string(PidOf("node", name));
+      std::string said;
+      EXPECT_TRUE(Eventually(
+          [&] {
+            said = Manta({"memory", "--address", address});
+            return said.find(" in 0 objects") != std::string::npos;
+          },
+          30s))
+          << said;
+    }
+    EXPECT_TRUE(Task(AreNumbers).SetResource("gold", 1).Remote(Put(Numbers(kMost, 8)), kMost, 8).Get(60s));
+    EXPECT_TRUE(AreNumbers(Task(Numbers).SetResource("gold", 1).Remote(kMost, 9).Get(60s), kMost, 9));
+  }
+  std::optional<Place> place_;
+};
+
+class SenderFailpoints : public TransferFailpoints {};
+
+TEST_P(SenderFailpoints, TheResultsAreTheSameAndNothingIsLeft) {
+  Ref<Block> made = Task(Numbers).SetResource("gold", 1).OnNode("n2", true).Remote(kObject, 5);
+  ASSERT_EQ(Wait(std::vector<Ref<Block>>{made}, 1).ready.size(), 1U);
+  EXPECT_TRUE(AreNumbers(made.Get(60s), kObject, 5));
+  EXPECT_TRUE(place_->Reached());
+  made = {};
+  ExpectEmptyStores();
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, SenderFailpoints,
+                         ::testing::Values(WorkerPlace{"transfer.sending", "transfer.sending=kill@25"}));
+
+class ReceiverFailpoints : public TransferFailpoints {};
+
+TEST_P(ReceiverFailpoints, TheResultsAreTheSameAndNothingIsLeft) {
+  Ref<Block> put = Put(Numbers(kObject, 6));
+  std::vector<Ref<bool>> seen;
+  for (const char* name : {"n2", "n3"}) {  // of which one may have it from the other
+    seen.push_back(Task(AreNumbers).SetResource("gold", 1).OnNode(name, true).Remote(put, kObject, 6));
+  }
+  for (const Ref<bool>& one : seen) EXPECT_TRUE(one.Get(60s));
+  EXPECT_TRUE(place_->Reached());
+  put = {};
+  seen.clear();
+  ExpectEmptyStores();
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ReceiverFailpoints,
+                         ::testing::Values(WorkerPlace{"transfer.receiving", "transfer.receiving=kill@50"},
+                                           WorkerPlace{"transfer.fetched", "transfer.fetched=kill@1"}));
+
 // ---- the head ----
 
 class HeadFailpoints : public ClusterFixture {};

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <set>
 
@@ -99,6 +101,24 @@ class HeadFailoverTest : public ClusterFixture {
     // The folder of the secrets is made by the first.
     ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(secrets_ + "/token"); }, 30s)) << heads_[i]->Err();
   }
+  // The workers of both nodes: children of fork servers, which are the daemons' children.
+  [[nodiscard]] std::vector<Process> Workers() const {
+    std::vector<Process> workers;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const pid_t pid = std::atoi(entry.path().filename().c_str());
+      const Process process = pid > 0 ? LookAt(pid) : Process{};
+      if (process.name != "manta-worker" || !Alive(pid)) continue;
+      const pid_t daemon = LookAt(process.parent).parent;
+      if (daemon == PidOf("node", "n1") || daemon == PidOf("node", "n2")) workers.push_back(process);
+    }
+    return workers;
+  }
+  // Is each of them stopped, or none? There is one at least.
+  [[nodiscard]] bool WorkersAre(bool stopped) const {
+    const std::vector<Process> workers = Workers();
+    return !workers.empty() && std::all_of(workers.begin(), workers.end(),
+                                           [&](const Process& worker) { return (worker.state == 'T') == stopped; });
+  }
   // The nodes that so many tasks ran on.
   static std::set<std::string> RunTasks(int count) {
     std::vector<Ref<std::string>> refs;
@@ -184,9 +204,13 @@ TEST_F(HeadFailoverTest, AHeadThatWasStoppedForAMomentFindsItsNodesAsTheyWere) {
   const std::array<pid_t, 2> nodes{PidOf("node", "n1"), PidOf("node", "n2")};
   heads_[1].reset();  // nobody could take over
   kill(heads_[0]->pid(), SIGSTOP);
-  std::this_thread::sleep_for(4s);  // longer than a node goes on without an answer, and than the head's own term
+  // A node goes on for a while without an answer, and then nothing of it does anything.
+  EXPECT_TRUE(Eventually([&] { return WorkersAre(true); }, 30s)) << Describe(Workers());
+  std::this_thread::sleep_for(1s);  // in all longer than the head's own term
+  EXPECT_TRUE(WorkersAre(true)) << Describe(Workers());
   kill(heads_[0]->pid(), SIGCONT);
   ASSERT_TRUE(Eventually([&] { return RunTasks(20).size() == 2; }, 30s)) << heads_[0]->Err();
+  EXPECT_TRUE(Eventually([&] { return WorkersAre(false); }, 30s)) << Describe(Workers());
   for (const pid_t node : nodes) EXPECT_TRUE(Alive(node));
 }
 

@@ -1,5 +1,9 @@
 // A node of a cluster is killed, and the values that only its store had are made again. How often each task ran is
 // counted outside the engine, in a file.
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <tuple>
 
@@ -424,6 +428,84 @@ TEST_F(LittleMemory, APutThatACallOnDiskNeedsIsThere) {
   LoseTheGoldenNode();
   EXPECT_EQ(ref.Get(), Block(kFew, 301));
   EXPECT_EQ(Counts(), (std::map<std::string, int>{{"begin", 2}, {"both", 120}}));
+}
+
+// Where lineage beyond its memory goes, and what becomes of it where there is no room.
+class LineageOnDisk : public LittleMemory {
+ protected:
+  [[nodiscard]] std::vector<std::string> Options() const override {
+    return {"--lineage-memory", "4096", "--spill", spill_.path()};
+  }
+  // Files there that this process has open; they have no name.
+  [[nodiscard]] int OpenFiles() const {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      count += std::filesystem::read_symlink(entry.path(), gone).string().starts_with(spill_.path() + "/") ? 1 : 0;
+    }
+    return count;
+  }
+  Ref<Block> Chain() {
+    Ref<Block> ref = Task(Begin).SetResource("gold", 1).Remote(log_, 1);
+    for (std::uint64_t i = 1; i <= 40; ++i) ref = Task(Grow).SetResource("gold", 1).Remote(log_, i, ref);
+    Ready(ref);
+    return ref;
+  }
+  // The calls at the beginning of a chain are not known any more; everything else goes on.
+  void ExpectTheBeginningToBeLost(const std::string& why) {
+    const Ref<Block> end = Chain();
+    LoseTheGoldenNode();
+    EXPECT_THAT(MessageOf<LostError>([&] { end.Get(60s); }), ::testing::HasSubstr(why));
+    EXPECT_EQ(Task(Begin).SetResource("gold", 1).Remote(log_, 3).Get(60s), Block(kFew, 3));
+  }
+  Folder spill_;
+};
+
+TEST_F(LineageOnDisk, GoesToTheSpillFolderWithoutAName) {
+  const Ref<Block> end = Chain();
+  EXPECT_EQ(OpenFiles(), 1);
+  EXPECT_THAT(spill_.Files(), ::testing::IsEmpty());
+  LoseTheGoldenNode();
+  EXPECT_EQ(end.Get(60s), Block(kFew, 1 + 820));
+}
+
+class LineageOverTheSpillLimit : public LineageOnDisk {
+ protected:
+  [[nodiscard]] std::vector<std::string> Options() const override {
+    return {"--lineage-memory", "4096", "--spill", spill_.path(), "--spill-limit", "100000"};
+  }
+};
+
+TEST_F(LineageOverTheSpillLimit, IsLostAndTheErrorNamesTheLimit) { ExpectTheBeginningToBeLost("--spill-limit"); }
+
+class LineageWithoutASpillFolder : public LineageOnDisk {
+ protected:
+  [[nodiscard]] std::vector<std::string> Options() const override {
+    return {"--lineage-memory", "4096", "--spill", "none"};
+  }
+};
+
+TEST_F(LineageWithoutASpillFolder, IsLostAndTheErrorSaysSo) { ExpectTheBeginningToBeLost("--spill none"); }
+
+// The folder on a file system of 64 KiB, if we may mount one.
+class LineageOnAFullDisk : public LineageOnDisk {
+ protected:
+  void SetUp() override {
+    mounted_ = mount("tmpfs", spill_.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
+    if (!mounted_) GTEST_SKIP() << "needs the right to mount a tmpfs";
+    std::ofstream(spill_.path() + "/full") << std::string(1 << 17, 'x');
+    LineageOnDisk::SetUp();
+  }
+  void TearDown() override {
+    if (!mounted_) return;
+    LineageOnDisk::TearDown();
+    EXPECT_EQ(umount(spill_.path().c_str()), 0) << "somebody still holds a file there";
+  }
+  bool mounted_ = false;
+};
+
+TEST_F(LineageOnAFullDisk, IsLostAndTheErrorNamesTheFolder) {
+  ExpectTheBeginningToBeLost("'" + spill_.path() + "': No space left on device");
 }
 
 // MANTA_CHAIN=100 MANTA_STEP_MS=100 MANTA_KILL_MS=5000 is the row of issue 4; here it is short.

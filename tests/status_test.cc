@@ -6,6 +6,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(Manta, SaysItsVersionWithoutACommand) {
+  Child tool("manta", {"--version"});
+  EXPECT_EQ(tool.Finish(), 0) << tool.Err();
+  EXPECT_EQ(tool.Out(), "manta " MANTA_VERSION "\n");
+}
+
 class Status : public ClusterTest {
  protected:
   [[nodiscard]] Config MakeConfig() const override {
@@ -49,6 +55,20 @@ TEST_F(Status, ShowsWhatIsRunningAndQueued) {
   EXPECT_TRUE(Eventually([&] { return (text = Print()).find("0 queued, 0 running") != std::string::npos; })) << text;
   EXPECT_THAT(text, HasSubstr("12 finished"));
   EXPECT_THAT(text, HasSubstr("CPU 0 of 2 in use"));
+}
+
+TEST_F(Status, ADriverThatHasNothingToDoDoesNotSitOnWhatItLetGoOf) {
+  const auto objects = [&] {
+    Child tool("manta", {"memory", "--address", Address()});
+    EXPECT_EQ(tool.Finish(), 0) << tool.Err();
+    return tool.Out();
+  };
+  Ref<std::vector<int>> made = Task([] { return std::vector<int>(1 << 20, 7); }).Remote();
+  ASSERT_EQ(Wait(std::vector<Ref<std::vector<int>>>{made}, 1).ready.size(), 1U);
+  EXPECT_THAT(objects(), HasSubstr("in 1 objects"));
+  std::this_thread::sleep_for(200ms);  // by now nothing of it looks around any more
+  made = {};
+  EXPECT_TRUE(Eventually([&] { return objects().find("in 0 objects") != std::string::npos; }, 20s)) << objects();
 }
 
 TEST_F(Status, MemoryShowsEveryLargeObjectWithItsOwnerAndReaders) {

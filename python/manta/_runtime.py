@@ -4,7 +4,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
@@ -12,7 +11,7 @@ from . import _core, _fork_server, _options, _surroundings
 from ._actor import ActorClass, ActorHandle, found
 from ._actor import own as own_actor
 from ._function import RemoteFunction
-from .exceptions import InitializedError, InvalidError, NotFoundError, UnavailableError
+from .exceptions import InitializedError, InvalidError, NotFoundError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -111,29 +110,14 @@ def init(
             raise InitializedError(
                 "manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
-        words = (_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0),
-                 _amounts("resources", resources), int(object_store_memory or 0), _temp_dir or "", address or "",
-                 namespace or "default", log_to_driver, labels or {}, _amounts("quota", quota), job or "", resume,
-                 keep_lineage, int(lineage_memory or 0))
-        _start(words, _RESUME_WAIT if resume else 0.0)
+        _core.init(_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0),
+                   _amounts("resources", resources), int(object_store_memory or 0), _temp_dir or "", address or "",
+                   namespace or "default", log_to_driver, labels or {}, _amounts("quota", quota), job or "", resume,
+                   keep_lineage, int(lineage_memory or 0))
         _core.next_session()
     _set_up_logging(configure_logging, logging_level, logging_format)
     _warm_up()
     return _context()
-
-
-_RESUME_WAIT = 20.0  # seconds, for a daemon that has not seen yet that the program crashed
-
-
-def _start(words: tuple[Any, ...], patience: float) -> None:
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return _core.init(*words)
-        except UnavailableError as problem:
-            if "runs already" not in str(problem) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.02)
 
 
 # Of Ray's init: what may be said because it is so, and why it cannot be otherwise.

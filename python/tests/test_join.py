@@ -1,4 +1,7 @@
 """Programs that join a cluster: which one, where their work runs in it, and how they go on after a crash."""
+import subprocess
+import sys
+
 import pytest
 
 import manta
@@ -98,6 +101,29 @@ print(manta.get(total.remote(manta.get([square.remote(i) for i in range(5, 8)]))
     assert run(resume=False, crash=True).returncode == -9
     assert ran() == 6
     assert run(resume=True, crash=False).stdout == "110\n" and ran() == 6 + 4
+
+
+def test_a_job_whose_last_run_is_not_over_is_waited_for(nodes, tmp_path, eventually):
+    def start(name, text):
+        path = tmp_path / name
+        path.write_text("import time\nimport manta\n" + text)
+        return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    sign = tmp_path / "runs"
+    first = start("first.py", f"""
+manta.init(job="daily")
+open({str(sign)!r}, "w").close()
+time.sleep(1000)
+""")
+    try:
+        assert eventually(sign.exists)
+        second = start("second.py", 'manta.init(job="daily", resume=True)\nprint("resumed")\n')
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(2)
+    finally:
+        first.kill()
+        first.communicate()
+    assert second.communicate(timeout=100)[0] == "resumed\n" and second.returncode == 0
 
 
 def test_spread_uses_several_nodes(nodes):

@@ -38,7 +38,7 @@ Result<T> Decoded(const std::string& text) {
   try {
     return Decode<T>(std::as_bytes(std::span(text)));
   } catch (const Error& error) {
-    return Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what()));
+    return Status(Code::kCorrupt, Cat("it does not decode: ", error.what()));
   }
 }
 
@@ -100,9 +100,16 @@ void KeptActors::SaveHome(const Id& actor, std::function<void(const Status&)> do
 
 void KeptActors::Open(const std::function<bool(NodeNumber)>& lives, std::function<void(const Status&)> done) {
   const auto each = [this, lives](const Entry& entry) {
-    const Result<Home> home = Decoded<Home>(entry.value);
+    Result<Home> home = Decoded<Home>(entry.value);
     Id actor;
-    if (!home.ok() || !FromHex(entry.key.substr(kHomes.size()), &actor)) return;
+    if (!FromHex(entry.key.substr(kHomes.size()), &actor)) home = Status(Code::kCorrupt, "its key names no actor");
+    if (!home.ok()) {
+      std::fprintf(stderr,
+                   "manta-control: the record '%s' (%zu bytes) in the table of actors is skipped, and its actor not "
+                   "known any more: %s\n",
+                   entry.key.c_str(), entry.value.size(), home.status().message().c_str());
+      return;
+    }
     Kept& kept = kept_[actor];
     kept.epoch = home.value().epoch;
     kept.home = lives(home.value().home) ? home.value().home : 0;
@@ -260,6 +267,10 @@ void KeptActors::Appoint() {
   const std::vector<NodeNumber> candidates = ways_.candidates();
   for (auto& [actor, kept] : kept_) {
     if (kept.home != 0) continue;
+    if (kept.damaged) {
+      Answer(kept, Status(Code::kActorDied, kept.why));
+      continue;
+    }
     for (const NodeNumber node : candidates) {
       if (kept.unable.contains(node) || node == kept.leaver) continue;
       kept.home = node;
@@ -296,6 +307,16 @@ void KeptActors::Leave(NodeNumber from, const Id& actor) {
   kept.why = Cat("node ", from, ", where it was at home, is drained");
 }
 
+void KeptActors::Damaged(const Id& actor, const std::string& key, const Status& why) {
+  Kept& kept = kept_[actor];
+  kept.home = 0;
+  kept.damaged = true;
+  kept.why = Cat("actor ", ToString(actor), " cannot come back: the record '", key,
+                 "' in the head's table of actors cannot be read: ", why.message());
+  std::fprintf(stderr, "manta-control: %s\n", kept.why.c_str());
+  Answer(kept, Status(Code::kActorDied, kept.why));
+}
+
 void KeptActors::HandOver(const Id& actor, NodeNumber home) {
   const auto still = [this, actor, home] {
     const auto it = kept_.find(actor);
@@ -304,8 +325,9 @@ void KeptActors::HandOver(const Id& actor, NodeNumber home) {
   ScanAll(
       JournalOf(actor),
       [this, actor, home, still](const Entry& entry) {
+        if (!still()) return;
         Result<std::vector<JournalPart>> parts = Decoded<std::vector<JournalPart>>(entry.value);
-        if (!parts.ok() || !still()) return;
+        if (!parts.ok()) return Damaged(actor, entry.key, parts.status());  // what it did would be told wrong
         const std::uint64_t number = std::strtoull(entry.key.c_str() + entry.key.rfind('/') + 1, nullptr, 16);
         ways_.send(home, wire::EncodeFrame(wire::KeptJournal{actor, number, std::move(*parts)}));
       },
@@ -315,12 +337,19 @@ void KeptActors::HandOver(const Id& actor, NodeNumber home) {
           kept_[actor].home = 0;  // tried again when the next node is heard, or asks
           return;
         }
-        tables_.Get(Table::kActors, Cat(kOrders, ToHex(actor)),
-                    [this, alive = alive_, actor, home, still](const Result<ControlValue>& value) {
-                      if (!*alive || !still() || !value.ok() || value.value().version == 0) return;
-                      Result<wire::KeepActor> order = Decoded<wire::KeepActor>(value.value().value);
-                      if (!order.ok()) return;
-                      const Kept& kept = kept_[actor];
+        const std::string key = Cat(kOrders, ToHex(actor));
+        tables_.Get(Table::kActors, key,
+                    [this, alive = alive_, actor, home, still, key](const Result<ControlValue>& value) {
+                      if (!*alive || !still()) return;
+                      Kept& kept = kept_[actor];
+                      if (!value.ok()) {
+                        kept.home = 0;  // tried again when the next node is heard, or asks
+                        return;
+                      }
+                      Result<wire::KeepActor> order = value.value().version == 0
+                                                          ? Status(Code::kNotFound, "it is not there")
+                                                          : Decoded<wire::KeepActor>(value.value().value);
+                      if (!order.ok()) return Damaged(actor, key, order.status());
                       ways_.send(home, wire::EncodeFrame(wire::AdoptActor{std::move(order->made), order->file,
                                                                           kept.epoch, kept.why, kept.leaver}));
                       ways_.moved(actor, home);

@@ -55,7 +55,8 @@ class KeptActors {
   void ForgetAll();
 
   [[nodiscard]] bool Has(const Id& actor) const { return kept_.contains(actor); }
-  // Calls back with its home, once it has one. kActorDied: no node can be it. Not kept: kNotFound.
+  // Calls back with its home, once it has one. kActorDied: no node can be it, or what is kept of it cannot be read,
+  // which was said on stderr. Not kept: kNotFound.
   void WhenHome(const Id& actor, std::function<void(const Result<NodeNumber>& home)> done);
 
  private:
@@ -66,6 +67,7 @@ class KeptActors {
     std::string why;              // it has no home
     NodeNumber leaver = 0;        // the home that it had, and has again if nobody else can be it
     std::set<NodeNumber> unable;  // to be its home
+    bool damaged = false;         // nobody can
     std::vector<std::function<void(const Result<NodeNumber>&)>> waiting;
   };
 
@@ -78,6 +80,8 @@ class KeptActors {
   // Finds homes for those that have none.
   void Appoint();
   void HandOver(const Id& actor, NodeNumber home);
+  // This record of it cannot be read.
+  void Damaged(const Id& actor, const std::string& key, const Status& why);
   void Answer(Kept& kept, const Result<NodeNumber>& home);
   void SaveHome(const Id& actor, std::function<void(const Status&)> done);
   void Write(std::string key, std::optional<std::string> value, std::function<void(const Status&)> done);

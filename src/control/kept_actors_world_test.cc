@@ -51,7 +51,9 @@ class HomeWorld::SimStorage final : public Storage {
   [[nodiscard]] std::vector<Id> Clients() const override { return {}; }
   [[nodiscard]] std::uint64_t epoch() const override { return disk_.epoch; }
   [[nodiscard]] std::uint64_t last_sequence() const override { return disk_.sequence; }
-  void EntriesAfter(std::uint64_t, OnBatches done) override { done(Status(Code::kNotFound, "there is no log")); }
+  void EntriesAfter(std::uint64_t, std::size_t, OnBatches done) override {
+    done(Status(Code::kNotFound, "there is no log"));
+  }
 
  private:
   void Later(Then what) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/clock.h"
@@ -18,6 +19,7 @@ namespace manta::node {
 namespace {
 
 constexpr std::size_t kPrestart = 4;
+constexpr std::int64_t kResumeLookUs = 20'000;
 
 static_assert(shm::kPinBoardOffset + store::PinBoard::kBytes <= shm::kChunksOffset);
 
@@ -124,10 +126,11 @@ void Daemon::Accept(base::Fd socket) {
 }
 
 void Daemon::OnFrame(Peer& peer, wire::Frame& frame) {
-  if (!peer.welcomed) {
+  if (!peer.welcomed && peer.waits_until_us == 0) {
     Hello(peer, frame);
-  } else if (frame.kind == wire::Kind::kHello) {
-    peer.connection->Close(Status(Code::kCorrupt, "Hello was said twice"));
+  } else if (!peer.welcomed || frame.kind == wire::Kind::kHello) {
+    peer.connection->Close(
+        Status(Code::kCorrupt, peer.welcomed ? "Hello was said twice" : "it spoke before it was welcomed"));
   } else {
     Dispatch(peer, frame);
   }
@@ -145,8 +148,22 @@ void Daemon::Hello(Peer& peer, wire::Frame& frame) {
                                                  hello.value().version, " of Manta's protocol, this daemon version ",
                                                  wire::kVersion, ": both must come from the same release")));
   }
-  if (const Status status = Join(peer, hello.value(), std::move(frame.fds)); !status.ok()) {
-    return Refuse(peer, frame.call, status);
+  bool job_lives = false;
+  if (const Status status = Join(peer, hello.value(), frame.fds, &job_lives); !status.ok()) {
+    if (!job_lives || !hello.value().resume) return Refuse(peer, frame.call, status);
+    const std::int64_t now = base::NowMicros();
+    if (peer.waits_until_us == 0) peer.waits_until_us = now + config_.resume_us;
+    if (now >= peer.waits_until_us) {
+      return Refuse(peer, frame.call,
+                    Status(status.code(), Cat(status.message(), "; waited ", config_.resume_us / 1000,
+                                              " ms in case that it had just crashed")));
+    }
+    // Whoever resumes comes right after a crash, which its daemon has yet to see.
+    loop_->After(kResumeLookUs, [this, serial = peer.serial, again = std::make_shared<wire::Frame>(std::move(frame))] {
+      const auto it = peers_.all().find(serial);
+      if (it != peers_.all().end()) Hello(*it->second, *again);
+    });
+    return;
   }
   wire::Welcome welcome;
   welcome.process = peer.process;
@@ -161,7 +178,7 @@ void Daemon::Refuse(Peer& peer, std::uint64_t call, const Status& why) {
   peer.connection->CloseAfterSending(why);
 }
 
-Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> fds) {
+Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd>& fds, bool* job_lives) {
   if (ending_) return Status(Code::kUnavailable, "the node is shutting down");
   if ((hello.role == wire::Role::kWorker) != (peer.worker != nullptr)) {
     return Status(Code::kInvalid, "only what the daemon itself had forked can be a worker");
@@ -192,7 +209,7 @@ Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> 
   Id job = peer.worker != nullptr ? peer.worker->job : hello.job;
   bool resumed = false;
   if (hello.role == wire::Role::kDriver && !hello.job_name.empty()) {
-    if (Status s = OpenLineage(hello, &job, &resumed); !s.ok()) return s;
+    if (Status s = OpenLineage(hello, &job, &resumed, job_lives); !s.ok()) return s;
   }
   if (!peers_.Number(peer)) {
     return Status(Code::kUnavailable,

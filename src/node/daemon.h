@@ -66,6 +66,8 @@ struct Config {
   std::map<std::string, std::string> labels;
   Resources job_quota;                // the most that a job may have; of a cluster, its head says so
   std::int64_t join_us = 10'000'000;  // for the head to answer
+  // That a driver which resumes a job waits for the end of the one before, which may not have been noticed yet.
+  std::int64_t resume_us = 10'000'000;
 };
 
 class Daemon {
@@ -127,7 +129,8 @@ class Daemon {
   void OnFrame(Peer& peer, wire::Frame& frame);
   void OnClosed(Peer& peer, const Status& why);
   void Hello(Peer& peer, wire::Frame& frame);
-  Status Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd> fds);
+  // *job_lives: a job of that name has not ended, and nothing has changed; `fds` are only then still good.
+  Status Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd>& fds, bool* job_lives);
   void Refuse(Peer& peer, std::uint64_t call, const Status& why);
   void ProcessGone(Peer& peer, const std::string& who);
   void EndRound();
@@ -171,7 +174,7 @@ class Daemon {
   // jobs.cc: how a job ends
   void AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable);
   // Its folder, if it has a name; *id: the job's that it goes on with.
-  Status OpenLineage(const wire::Hello& hello, Id* id, bool* resumed);
+  Status OpenLineage(const wire::Hello& hello, Id* id, bool* resumed, bool* job_lives);
   void WorkerDied(Worker& worker, const Failure& failure);
   void EndJob(Job& job);
   void CheckJob(const Id& id);

@@ -1,5 +1,7 @@
 #include <sys/wait.h>
 
+#include <filesystem>
+
 #include "base/program.h"
 #include "node/status.h"
 #include "node/test_node.h"
@@ -56,6 +58,84 @@ TEST_F(Handshake, AnArenaThatCouldShrinkUnderTheDaemonIsRefused) {
   hello.job = Id{1, 1};
   client->Send(hello, 1, {memory.get(), memory.get()});
   EXPECT_TRUE(client->Await<wire::Failed>().has_value());
+}
+
+// Of a job with a name, which one driver has at a time.
+class Resuming : public NodeTest {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/manta_handshake_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    state_ = name;
+  }
+  void TearDown() override {
+    daemon_.reset();
+    std::error_code error;
+    std::filesystem::remove_all(state_, error);
+  }
+  void StartWithPatience(std::int64_t resume_us) {
+    Start(1, [&](Config& config) {
+      config.state_folder = state_;
+      config.resume_us = resume_us;
+    });
+    first_ = Connect();
+    first_->SayHello(Id{1, 1}, "weekly");
+  }
+  std::unique_ptr<TestClient> Next(bool resume) {
+    std::unique_ptr<TestClient> next = Connect();
+    next->SendHello(Id{2, 1}, "weekly", resume);
+    return next;
+  }
+  std::string state_;
+  std::unique_ptr<TestClient> first_;
+};
+
+TEST_F(Resuming, ADriverThatResumesAJobWaitsForTheEndOfTheOneBefore) {
+  StartWithPatience(kPatienceUs);
+  const auto next = Next(true);
+  EXPECT_FALSE(next->Has(wire::Kind::kFailed));
+  EXPECT_FALSE(next->Has(wire::Kind::kWelcome));
+  first_->Close();
+  next->AwaitWelcome();
+  EXPECT_TRUE(next->welcome.resumed);
+  EXPECT_EQ(next->welcome.job, (Id{1, 1}));
+}
+
+TEST_F(Resuming, ADriverThatWaitsAndLeavesIsForgotten) {
+  StartWithPatience(kPatienceUs);
+  const auto next = Next(true);
+  EXPECT_FALSE(next->Has(wire::Kind::kFailed));
+  next->Close();
+  first_->Close();
+  const auto last = Next(true);
+  last->AwaitWelcome();
+  EXPECT_TRUE(last->welcome.resumed);
+}
+
+TEST_F(Resuming, AJobThatDoesNotEndIsAnErrorWhenTheTimeIsUp) {
+  StartWithPatience(50'000);
+  const auto next = Next(true);
+  const auto failed = next->Await<wire::Failed>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->failure.code, Code::kUnavailable);
+  EXPECT_NE(failed->failure.message.find("the job 'weekly' runs already"), std::string::npos);
+  EXPECT_NE(failed->failure.message.find("waited 50 ms"), std::string::npos) << failed->failure.message;
+  EXPECT_TRUE(next->AwaitClose());
+}
+
+TEST_F(Resuming, WhoDoesNotResumeIsToldAtOnce) {
+  StartWithPatience(kPatienceUs * 1000);
+  const auto failed = Next(false)->Await<wire::Failed>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_NE(failed->failure.message.find("the job 'weekly' runs already"), std::string::npos);
+  EXPECT_EQ(failed->failure.message.find("waited"), std::string::npos) << failed->failure.message;
+}
+
+TEST_F(Resuming, WhoSpeaksWhileItWaitsIsDropped) {
+  StartWithPatience(kPatienceUs * 1000);
+  const auto next = Next(true);
+  next->Send(wire::StatusRequest{}, 1);
+  EXPECT_TRUE(next->AwaitClose());
 }
 
 TEST_F(Handshake, AnUnknownMessageClosesThatPeerOnly) {

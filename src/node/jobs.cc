@@ -80,7 +80,7 @@ void Daemon::AddJob(Peer& peer, const wire::Hello& hello, base::Fd executable) {
   pool_.AddJob(peer.job, std::move(program));
 }
 
-Status Daemon::OpenLineage(const wire::Hello& hello, Id* id, bool* resumed) {
+Status Daemon::OpenLineage(const wire::Hello& hello, Id* id, bool* resumed, bool* job_lives) {
   lineage::JobNote note;
   note.job = hello.job;
   note.program = hello.program;
@@ -90,8 +90,10 @@ Status Daemon::OpenLineage(const wire::Hello& hello, Id* id, bool* resumed) {
   lineage_.AwaitEnd(lineage::FolderOf(config_.state_folder, hello.job_name));
   Result<lineage::JobFolder> folder =
       lineage::JobFolder::Open(config_.state_folder, hello.job_name, hello.resume, &note, resumed);
+  *job_lives = folder.status().code() == Code::kUnavailable;
   if (!folder.ok()) return folder.status();
   if (jobs_.contains(note.job)) {
+    *job_lives = true;
     return Status(Code::kUnavailable, Cat("the job '", hello.job_name, "' has not ended yet"));
   }
   *id = note.job;

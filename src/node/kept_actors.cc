@@ -1,6 +1,7 @@
 #include "node/kept_actors.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "base/failpoint.h"
@@ -205,22 +206,39 @@ void KeptActors::AskToLeave(const Id& actor, const OnHome& done) {
 // ---- the next home ----
 
 bool KeptActors::OnHeadFrame(const wire::Frame& frame) {
-  if (const Result<wire::KeptJournal> journal = frame.As<wire::KeptJournal>(); journal.ok()) {
-    Kept& coming = coming_[journal.value().actor];
-    if (!coming.copy.valid()) {
-      if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) coming.copy = std::move(*made);
-    }
-    coming.next = std::max(coming.next, journal.value().number + 1);
-    coming.bytes += BytesOf(journal.value().parts);
-    base::Failpoint("node.receiving");
-    if (!coming.copy.valid() || !shm::Write(coming.copy.get(), journal.value().parts).ok()) coming.whole = 1;  // broken
-    return true;
+  Status wrong;
+  if (frame.kind == wire::KeptJournal::kKind) {
+    const Result<wire::KeptJournal> journal = frame.As<wire::KeptJournal>();
+    wrong = journal.status();
+    if (journal.ok()) Receive(journal.value());
+  } else if (frame.kind == wire::AdoptActor::kKind) {
+    const Result<wire::AdoptActor> order = frame.As<wire::AdoptActor>();
+    wrong = order.status();
+    if (order.ok()) Adopt(order.value());
+  } else {
+    return false;
   }
-  if (const Result<wire::AdoptActor> order = frame.As<wire::AdoptActor>(); order.ok()) {
-    Adopt(order.value());
-    return true;
+  if (wrong.ok()) return true;
+  std::fprintf(stderr, "mantad: %s: what the head says of a detached actor makes no sense: %s\n",
+               cluster_.self().name.c_str(), wrong.message().c_str());
+  return false;  // which ends the connection
+}
+
+void KeptActors::Receive(const wire::KeptJournal& journal) {
+  Kept& coming = coming_[journal.actor];
+  if (!coming.copy.valid()) {
+    if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) coming.copy = std::move(*made);
   }
-  return false;
+  coming.next = std::max(coming.next, journal.number + 1);
+  coming.bytes += BytesOf(journal.parts);
+  base::Failpoint("node.receiving");
+  Status written = coming.copy.valid() ? shm::Write(coming.copy.get(), journal.parts)
+                                       : Status(Code::kOutOfMemory, "there is no memory for a copy of it");
+  if (written.ok() || !coming.broken.ok()) return;
+  std::fprintf(stderr, "mantad: %s: part %llu of the journal of actor %s cannot be taken: %s\n",
+               cluster_.self().name.c_str(), static_cast<unsigned long long>(journal.number),
+               ToString(journal.actor).c_str(), written.message().c_str());
+  coming.broken = std::move(written);
 }
 
 void KeptActors::Tell(const Id& actor, const Status& adopted) {
@@ -275,14 +293,15 @@ void KeptActors::Take(const wire::AdoptActor& order, const wire::JobFacts& job, 
                                              ") cannot come back on node ", cluster_.self().name,
                                              ": its program is not to be had: ", executable.status().message())));
   }
-  if (!kept.copy.valid() && kept.whole == 0) {
+  if (!kept.copy.valid() && kept.broken.ok()) {
     if (Result<base::Fd> made = shm::Journal::Make(); made.ok()) kept.copy = std::move(*made);
   }
   // One that its process writes, and one that is compared with nothing: what the head has.
   Result<base::Fd> journal = shm::Journal::Make();
+  if (kept.broken.ok() && !kept.copy.valid())
+    kept.broken = Status(Code::kOutOfMemory, "there is no memory for a journal");
   const Result<std::vector<JournalPart>> all =
-      kept.copy.valid() && kept.whole == 0 ? shm::AllOf(kept.copy.get())
-                                           : Result<std::vector<JournalPart>>(Status(Code::kOutOfMemory, "no memory"));
+      kept.broken.ok() ? shm::AllOf(kept.copy.get()) : Result<std::vector<JournalPart>>(kept.broken);
   Status status = !journal.ok() ? journal.status() : all.status();
   if (status.ok()) status = shm::Write(journal->get(), all.value());
   if (!status.ok()) return Tell(actor, status);

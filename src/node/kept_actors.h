@@ -78,6 +78,7 @@ class KeptActors {
     std::uint64_t bytes = 0;  // since all of it was sent last
     std::uint64_t whole = 0;  // of all, then
     base::Fd copy;            // of the journal as the head has it
+    Status broken;            // of one that is coming: why the copy is not whole
   };
 
   void AskToLeave(const Id& actor, const OnHome& done);
@@ -87,6 +88,7 @@ class KeptActors {
   using Groups = std::vector<std::vector<JournalPart>>;
   void SendGroups(const Id& actor, std::shared_ptr<const Groups> groups, std::size_t at, std::uint64_t since,
                   OnDone done);
+  void Receive(const wire::KeptJournal& journal);
   void Adopt(const wire::AdoptActor& order);
   void Take(const wire::AdoptActor& order, const wire::JobFacts& job, Result<base::Fd> executable);
   void Tell(const Id& actor, const Status& adopted);

@@ -123,6 +123,8 @@ void Daemon::FillWelcome(const Peer& peer, wire::Welcome* welcome) const {
   welcome->total = config_.total;
   welcome->store_bytes = config_.store_bytes;
   welcome->lineage_memory = config_.lineage_memory;
+  welcome->spill = config_.spill_folder;
+  welcome->spill_limit = config_.spill_limit;
   welcome->node = config_.node;
   welcome->address = config_.address;
   if (cluster_ == nullptr) return;

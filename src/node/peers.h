@@ -28,6 +28,7 @@ struct Peer {
   // From here on only after Hello.
   ProcessId process = kNoProcess;  // a tool has none
   bool welcomed = false;
+  std::int64_t waits_until_us = 0;  // a driver that resumes a job, for the end of that; 0: it does not wait
   wire::Role role = wire::Role::kTool;
   std::uint32_t pid = 0;
   Id job;

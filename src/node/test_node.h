@@ -59,7 +59,11 @@ class TestClient {
   }
 
   // A driver with an arena and the fixture as its program.
-  void SayHello(const Id& job) {
+  void SayHello(const Id& job, const std::string& name = "") {
+    SendHello(job, name, false);
+    AwaitWelcome();
+  }
+  void SendHello(const Id& job, const std::string& name, bool resume) {
     Result<shm::Arena> arena = shm::Arena::Create();
     ASSERT_TRUE(arena.ok());
     arena_ = std::make_unique<shm::Arena>(std::move(*arena));
@@ -71,7 +75,11 @@ class TestClient {
     hello.job = job;
     hello.program = FixturePath();
     hello.arguments = {hello.program};
+    hello.job_name = name;
+    hello.resume = resume;
     Send(hello, 1, {arena_->fd(), program.get()});
+  }
+  void AwaitWelcome() {
     std::optional<wire::Frame> answer = Await(wire::Kind::kWelcome);
     ASSERT_TRUE(answer.has_value());
     welcome = *answer->As<wire::Welcome>();

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/failpoint.h"
 #include "types/id.h"
 
 #if defined(__x86_64__)
@@ -153,12 +154,16 @@ Result<wire::Frame> TransferWire::ReceiveFrame() {
 }
 
 Status TransferWire::SendBytes(std::span<const std::byte> bytes) {
-  if (raw_ < 0) return stream_.WriteAll(bytes);
+  if (raw_ < 0) {
+    base::Failpoint("transfer.sending");
+    return stream_.WriteAll(bytes);
+  }
   PartSum sum;
   while (!bytes.empty()) {
     const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), kSendPiece));
     sum.Add(piece);
     if (Status status = Write(piece, true); !status.ok()) return status;
+    base::Failpoint("transfer.sending");
     bytes = bytes.subspan(piece.size());
   }
   const std::uint64_t value = sum.value();
@@ -166,11 +171,15 @@ Status TransferWire::SendBytes(std::span<const std::byte> bytes) {
 }
 
 Status TransferWire::ReceiveBytes(std::span<std::byte> into) {
-  if (raw_ < 0) return stream_.ReadAll(into);
+  if (raw_ < 0) {
+    base::Failpoint("transfer.receiving");
+    return stream_.ReadAll(into);
+  }
   PartSum sum;
   while (!into.empty()) {
     const std::span<std::byte> piece = into.first(std::min(into.size(), kReceivePiece));
     if (Status status = Read(piece); !status.ok()) return status;
+    base::Failpoint("transfer.receiving");
     sum.Add(piece);
     into = into.subspan(piece.size());
   }

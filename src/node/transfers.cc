@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "types/text.h"
 
 namespace manta::node {
@@ -167,6 +168,7 @@ void Transfers::Ended(const Id& object, const TransferThreads::Ended& ended) {
   Fetching& fetching = it->second;
   fetching.pull.reset();
   if (ended.place.ok()) {
+    base::Failpoint("transfer.fetched");
     homes_[object] = fetching.home;
     if (fetching.place.size >= kMeasuredBytes) {
       speed_.bytes += fetching.place.size;

@@ -34,11 +34,6 @@ const Failure& Gone() {
   return *gone;
 }
 
-std::string TemporaryFolder() {
-  const char* folder = std::getenv("TMPDIR");
-  return folder != nullptr && *folder != '\0' ? folder : "/tmp";
-}
-
 }  // namespace
 
 void Owner::Retire() { OnLost(kGone); }
@@ -51,7 +46,7 @@ Owner::Owner(Setup setup)
       bell_(&setup_.node->bell(setup_.welcome.process)),
       store_(std::make_shared<StoreHold>(setup_.arena, setup_.link, setup_.welcome.process)),
       log_(*setup_.arena, chunks_),
-      shelf_(setup_.welcome.lineage.empty() ? TemporaryFolder() : setup_.welcome.lineage) {
+      shelf_(setup_.welcome.spill, setup_.welcome.spill_limit) {
   StartRecording();
   lanes_.push_back(nullptr);
   Status status;

@@ -2,6 +2,7 @@
 // spec, and the edges by name. The entry stays only while something in memory names it, so that of a long chain only
 // the newest part is in memory. An input that has no record itself stays, counted by the record: one that is held, or
 // cannot be made again. Whoever plans a rebuild reads records back as it comes to them.
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -34,6 +35,12 @@ bool Owner::MoveOut(Entry* entry) {
     record.spec.assign(at, at + bytes);
     const Result<std::uint64_t> place = shelf_.Write(record);
     if (!place.ok()) {
+      if (shelf_trouble_.empty()) {
+        std::fprintf(stderr,
+                     "manta: more than %s of lineage (--lineage-memory), and %s; what only the oldest calls could "
+                     "rebuild is lost with its node\n",
+                     Bytes(setup_.welcome.lineage_memory).c_str(), place.status().message().c_str());
+      }
       shelf_trouble_ = place.status().message();
       return false;
     }

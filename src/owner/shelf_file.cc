@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "types/text.h"
 
@@ -16,14 +17,18 @@ constexpr std::uint64_t kSegment = 1ULL << 20;
 constexpr std::uint64_t kFirst = 8;  // nothing is at 0
 
 Status Failed(const char* what, const std::string& folder) {
-  return Status(Code::kIo, Cat("cannot ", what, " lineage in '", folder, "': ", std::strerror(errno)));
+  const int error = errno;
+  return Status(Code::kIo, Cat("cannot ", what, " lineage in '", folder, "': ", std::strerror(error),
+                               error == ENOSPC || error == EDQUOT ? "; free disk space or name a larger disk (--spill)"
+                               : error == EMFILE                  ? "; raise `ulimit -n`"
+                                                                  : ""));
 }
 
 }  // namespace
 
 Status ShelfFile::Open() {
   if (fd_.valid()) return {};
-  if (folder_.empty()) return Status(Code::kIo, "there is no folder for lineage beyond the limit");
+  if (folder_.empty()) return Status(Code::kIo, "nothing goes to disk on this node (--spill none)");
   fd_.Reset(open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     std::string name = folder_ + "/manta-lineage-XXXXXX";
@@ -52,6 +57,7 @@ Status ShelfFile::Push(std::uint64_t at, const void* data, std::uint64_t bytes) 
     const ssize_t count =
         pwrite(fd_.get(), static_cast<const std::byte*>(data) + done, bytes - done, static_cast<off_t>(at + done));
     if (count < 0 && errno == EINTR) continue;
+    if (count == 0) errno = ENOSPC;
     if (count <= 0) return Failed("write", folder_);
     done += static_cast<std::uint64_t>(count);
   }
@@ -79,6 +85,14 @@ Result<std::uint64_t> ShelfFile::Write(const Record& record) {
   put(record.spec.data(), record.spec.size());
   std::uint64_t at = end_;
   if (at % kSegment + bytes.size() > kSegment) at = (at / kSegment + 1) * kSegment;
+  const std::uint64_t segment = at / kSegment;
+  const std::uint64_t span = (bytes.size() + kSegment - 1) / kSegment;
+  const bool begins = segment >= segments_.size() || segments_[segment].span == 0;
+  if (begins && (span * kSegment > limit_ || on_disk_ > limit_ - span * kSegment)) {
+    return Status(Code::kIo, Cat("cannot keep lineage in '", folder_, "': this process has ", Bytes(on_disk_),
+                                 " there, and no more than ", Bytes(limit_),
+                                 " are allowed (Config::spill_bytes, manta start --spill-limit)"));
+  }
   if (Status s = Push(at, bytes.data(), bytes.size()); !s.ok()) return s;  // the next one writes over it
   for (const std::vector<Edge>* list : {&record.inputs, &record.mentions}) {
     for (const Edge& edge : *list) {
@@ -86,13 +100,17 @@ Result<std::uint64_t> ShelfFile::Write(const Record& record) {
       if (Status s = Keep(edge.record); !s.ok()) return s;
     }
   }
-  if (live_.size() <= at / kSegment) live_.resize(at / kSegment + 1);
-  ++live_[at / kSegment];
+  if (segments_.size() <= segment) segments_.resize(segment + 1);
+  ++segments_[segment].records;
+  if (begins) {
+    segments_[segment].span = static_cast<std::uint32_t>(span);
+    on_disk_ += span * kSegment;
+  }
   const std::uint64_t last = end_ / kSegment;
   end_ = at + ((bytes.size() + 7) & ~7ULL);
   // Behind one that is larger than a segment nobody else begins before the next.
   if (bytes.size() > kSegment) end_ = (end_ + kSegment - 1) / kSegment * kSegment;
-  if (last != end_ / kSegment && live_[last] == 0) GiveBack(last, 0);
+  if (last != end_ / kSegment && segments_[last].records == 0) GiveBack(last);
   bytes_ += header.bytes;
   return at;
 }
@@ -144,12 +162,14 @@ void ShelfFile::Drop(std::uint64_t place, std::vector<Id>* let_go) {
       }
     }
     bytes_ -= header.bytes;
-    if (--live_[at / kSegment] == 0 && at / kSegment != end_ / kSegment) GiveBack(at / kSegment, header.bytes);
+    if (--segments_[at / kSegment].records == 0 && at / kSegment != end_ / kSegment) GiveBack(at / kSegment);
   }
 }
 
-void ShelfFile::GiveBack(std::uint64_t segment, std::uint64_t record) {
-  const std::uint64_t bytes = record > kSegment ? record : kSegment;
+void ShelfFile::GiveBack(std::uint64_t segment) {
+  const std::uint64_t bytes = std::exchange(segments_[segment].span, 0) * kSegment;
+  if (bytes == 0) return;
+  on_disk_ -= bytes;
   static_cast<void>(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                               static_cast<off_t>(segment * kSegment), static_cast<off_t>(bytes)));
 }

@@ -1,5 +1,6 @@
-// ShelfFile is where the records of shelved calls go (rebuild.cc) that found no room in memory: a file without a name,
-// which goes with its process. A record has what its call needs to run again: the spec, and what the arguments name.
+// ShelfFile is where the records of shelved calls go (rebuild.cc) that found no room in memory: a file without a name
+// in the node's spill folder, which goes with its process. A record has what its call needs to run again: the spec, and
+// what the arguments name.
 //
 // A record is counted by the entry that has it, if that is in memory, and by the records whose calls need its result.
 // The last count takes it along, and the counts that it had itself. The counts are in the file, too: memory is needed
@@ -37,10 +38,11 @@ class ShelfFile {
     std::vector<std::byte> spec;
   };
 
-  // Empty: there is no such place.
-  explicit ShelfFile(std::string folder) : folder_(std::move(folder)) {}
+  // Empty: there is no such place. `limit`: bytes on disk at any time; segments are counted whole.
+  explicit ShelfFile(std::string folder, std::uint64_t limit = ~0ULL) : folder_(std::move(folder)), limit_(limit) {}
 
-  // Where it is; counted once, as are now, once more, the records of its edges. kIo: nothing has changed.
+  // Where it is; counted once, as are now, once more, the records of its edges. kIo: the folder is missing or
+  // full, or the limit is reached; with what to do. Nothing has changed then.
   Result<std::uint64_t> Write(const Record& record);
   [[nodiscard]] Result<Record> Read(std::uint64_t at) const;
   Status Keep(std::uint64_t at) { return Count(at, 1, nullptr); }
@@ -48,6 +50,7 @@ class ShelfFile {
   void Drop(std::uint64_t at, std::vector<Id>* let_go);
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // of records that are there
+  [[nodiscard]] std::uint64_t on_disk() const { return on_disk_; }
 
  private:
   struct Header {
@@ -57,17 +60,23 @@ class ShelfFile {
     std::uint32_t mentions = 0;
     const internal::Plan* plan = nullptr;
   };
+  struct Segment {
+    std::uint32_t records = 0;  // that begin in it
+    std::uint32_t span = 0;     // segments on disk from here on, for a record that is larger; 0: none
+  };
   Status Open();
   Status Count(std::uint64_t at, std::int32_t more, Header* header);
-  void GiveBack(std::uint64_t segment, std::uint64_t record);
+  void GiveBack(std::uint64_t segment);
   Status Pull(std::uint64_t at, void* data, std::uint64_t bytes) const;
   Status Push(std::uint64_t at, const void* data, std::uint64_t bytes);
 
   const std::string folder_;
+  const std::uint64_t limit_;
   base::Fd fd_;
   std::uint64_t end_ = 0;
   std::uint64_t bytes_ = 0;
-  std::vector<std::uint32_t> live_;  // records that begin in a segment
+  std::uint64_t on_disk_ = 0;
+  std::vector<Segment> segments_;
 };
 
 }  // namespace manta::owner

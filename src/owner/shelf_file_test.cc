@@ -77,6 +77,32 @@ TEST(ShelfFile, RecordsLargerThanASegmentAndOthersBetweenThemStayApart) {
   }
 }
 
+TEST(ShelfFile, NoMoreIsOnDiskThanTheLimitAndWhatGoesMakesRoom) {
+  ShelfFile shelf(std::filesystem::temp_directory_path(), 3U << 20);
+  std::vector<std::uint64_t> kept;
+  Status refused;
+  while (refused.ok()) {
+    const Result<std::uint64_t> at = shelf.Write(Spec(300'000, 1));
+    refused = at.status();
+    if (at.ok()) kept.push_back(at.value());
+    ASSERT_LT(kept.size(), 100U);
+  }
+  EXPECT_EQ(refused.code(), Code::kIo);
+  EXPECT_NE(refused.message().find("3.0 MiB"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("--spill-limit"), std::string::npos) << refused.message();
+  EXPECT_EQ(kept.size(), 9U);
+  EXPECT_LE(shelf.on_disk(), 3U << 20);
+  EXPECT_FALSE(shelf.Write(Spec(2U << 20, 2)).ok()) << "nor one that has segments for itself";
+  for (const std::uint64_t at : kept) EXPECT_EQ(shelf.Read(at).value().spec, Spec(300'000, 1).spec);
+  std::vector<Id> gone;
+  for (std::size_t i = 0; i < 3; ++i) shelf.Drop(kept[i], &gone);
+  EXPECT_TRUE(shelf.Write(Spec(300'000, 3)).ok());
+  for (std::size_t i = 3; i < kept.size(); ++i) shelf.Drop(kept[i], &gone);
+  EXPECT_LE(shelf.on_disk(), 1U << 20);
+  ASSERT_TRUE(shelf.Write(Spec(1'500'000, 4)).ok());
+  EXPECT_LE(shelf.on_disk(), 3U << 20);
+}
+
 TEST(ShelfFile, WhereThereIsNoFolderNothingIsKeptAndThatIsSaid) {
   ShelfFile nowhere("");
   EXPECT_EQ(nowhere.Write(Spec(8, 1)).status().code(), Code::kIo);

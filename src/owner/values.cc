@@ -197,6 +197,8 @@ void Owner::SettleDoomed() {
       Unshelve(entry);
       DisposeLocked(entry);
     } else {
+      // Frees go in batches. Who is idle must not sit on one, however large they are.
+      if (background_idle_.load(std::memory_order_relaxed) && store().waiting_frees() > 0) WakeBackground();
       return;
     }
   }

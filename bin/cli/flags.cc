@@ -1,0 +1,51 @@
+#include "cli/flags.h"
+
+namespace manta::cli {
+
+void AddWord(const char* flag, const std::string& value, std::vector<std::string>* words) {
+  if (!value.empty()) words->insert(words->end(), {flag, value});
+}
+
+void HeadFlags::AddTo(CLI::App& command) {
+  command.add_option("--job-quota", job_quota,
+                     "NAME=AMOUNT that a job may have at a time, on all nodes together (CPU=8); repeat for more");
+  command.add_option("--schedulers", schedulers, "global schedulers, with the head's own")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+}
+
+void HeadFlags::Tell(node::HeadOptions* head) const {
+  head->schedulers = schedulers;
+  for (const std::string& one : job_quota) AddWord("--job-quota", one, &head->words);
+}
+
+void NodeFlags::AddTo(CLI::App& command) {
+  command.add_option(
+      "--resource", resources,
+      "NAME=AMOUNT of something else to share out (memory, in MiB, is 70% of the machine's if not said); "
+      "repeat for more");
+  command.add_option("--store-bytes", store_bytes, "memory for large objects of a node")->check(CLI::PositiveNumber);
+  command.add_option("--spill", spill,
+                     "folder for objects and lineage that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
+  command
+      .add_option("--spill-limit", spill_limit,
+                  "bytes of objects to have there at most, and of lineage of each process")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--lineage-memory", lineage_memory,
+                  "bytes that a process keeps at most to rebuild lost values from (default 256 MB)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--state", state, "folder for the lineage of jobs that have a name (default: that of --secrets)");
+}
+
+std::vector<std::string> NodeFlags::Words() const {
+  std::vector<std::string> words;
+  AddWord("--spill", spill, &words);
+  AddWord("--spill-limit", spill_limit, &words);
+  AddWord("--lineage-memory", lineage_memory, &words);
+  AddWord("--state", state, &words);
+  for (const std::string& one : resources) AddWord("--resource", one, &words);
+  return words;
+}
+
+}  // namespace manta::cli
