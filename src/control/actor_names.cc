@@ -31,33 +31,27 @@ wire::NamedActor ToMessage(const rules::ActorNames::Bearer& bearer) {
 }  // namespace
 
 void ActorNameTable::Open(std::function<bool(const wire::NamedActor&)> lives, std::function<void(const Status&)> done) {
-  auto next = std::make_shared<std::function<void(std::string)>>();
-  *next = [this, alive = alive_, next, lives = std::move(lives), done = std::move(done)](std::string after) {
-    tables_.Scan(Table::kActors, std::string(kPrefix), std::move(after), 0, [=, this](const Result<Page>& page) {
-      if (!*alive) return;
-      if (!page.ok()) return done(page.status());
-      for (const Entry& entry : page.value().entries) {
-        Name name;
-        wire::NamedActor named;
-        try {
-          named = Decode<wire::NamedActor>(std::as_bytes(std::span(entry.value)));
-        } catch (const Error& error) {
-          return done(Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what())));
-        }
-        if (!Parse(entry.key, &name)) continue;
-        if (lives(named)) {
-          static_cast<void>(names_.Claim(name, {named.actor, named.home, named.class_name}));
-        } else {
-          Save(name, nullptr);
-        }
-      }
-      const bool more = page.value().more && !page.value().entries.empty();
-      if (more) return (*next)(page.value().entries.back().key);
-      done({});
-      *next = nullptr;
-    });
+  const auto each = [this, alive = alive_, lives = std::move(lives)](const Entry& entry) {
+    if (!*alive) return Status();
+    Name name;
+    wire::NamedActor named;
+    try {
+      named = Decode<wire::NamedActor>(std::as_bytes(std::span(entry.value)));
+    } catch (const Error& error) {
+      return Status(Code::kCorrupt, Cat("a record in the table of actors does not decode: ", error.what()));
+    }
+    if (!Parse(entry.key, &name)) return Status();
+    if (lives(named)) {
+      static_cast<void>(names_.Claim(name, {named.actor, named.home, named.class_name}));
+    } else {
+      Save(name, nullptr);
+    }
+    return Status();
   };
-  (*next)("");
+  tables_.ScanAll(Table::kActors, std::string(kPrefix), each,
+                  [alive = alive_, done = std::move(done)](const Status& status) {
+                    if (*alive) done(status);
+                  });
 }
 
 bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Reply& reply) {

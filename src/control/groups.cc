@@ -42,23 +42,16 @@ Groups::~Groups() {
 }
 
 void Groups::Open(std::function<void(const Status&)> done) {
-  auto next = std::make_shared<std::function<void(std::string)>>();
-  *next = [this, alive = alive_, next, done = std::move(done)](std::string after) {
-    tables_.Scan(Table::kGroups, "group/", std::move(after), 0, [this, alive, next, done](const Result<Page>& page) {
-      if (!*alive) return;
-      if (!page.ok()) return done(page.status());
-      for (const Entry& entry : page.value().entries) {
-        const Result<GroupFacts> facts = Decoded(entry.value);
-        if (!facts.ok()) return done(facts.status());
-        if (Status status = table_.Restore(facts.value(), base::NowMicros()); !status.ok()) return done(status);
-      }
-      if (page.value().more && !page.value().entries.empty()) return (*next)(page.value().entries.back().key);
-      Arm();
-      done({});
-      *next = nullptr;
-    });
+  const auto each = [this, alive = alive_](const Entry& entry) {
+    if (!*alive) return Status();
+    const Result<GroupFacts> facts = Decoded(entry.value);
+    return facts.ok() ? table_.Restore(facts.value(), base::NowMicros()) : facts.status();
   };
-  (*next)("");
+  tables_.ScanAll(Table::kGroups, "group/", each, [this, alive = alive_, done = std::move(done)](const Status& status) {
+    if (!*alive) return;
+    if (status.ok()) Arm();
+    done(status);
+  });
 }
 
 void Groups::Heard(const rules::Heartbeat& heartbeat) {

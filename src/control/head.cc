@@ -129,22 +129,14 @@ void Head::Open(std::function<void(const Status&)> done) {
     };
     kept_.Open(lives, open_names);
   };
-  // Pages, gathered.
   auto all = std::make_shared<Page>();
-  auto next = std::make_shared<std::function<void(std::string)>>();
-  *next = [this, alive, all, next, finish](std::string after) {
-    tables_.Scan(Table::kNodes, "node/", std::move(after), 0, [alive, all, next, finish](Result<Page> page) {
-      if (!*alive) return;
-      const bool more = page.ok() && page->more && !page->entries.empty();
-      if (page.ok()) {
-        for (Entry& entry : page->entries) all->entries.push_back(std::move(entry));
-      }
-      if (more) return (*next)(all->entries.back().key);
-      finish(page.ok() ? Result<Page>(std::move(*all)) : Result<Page>(page.status()));
-      *next = nullptr;
-    });
+  const auto each = [all](const Entry& entry) {
+    all->entries.push_back(entry);
+    return Status();
   };
-  (*next)("");
+  tables_.ScanAll(Table::kNodes, "node/", each, [alive, all, finish](const Status& status) {
+    if (*alive) finish(status.ok() ? Result<Page>(std::move(*all)) : Result<Page>(status));
+  });
 }
 
 bool Head::InOffice() const { return !options_.until_us || base::NowMicros() < options_.until_us(); }

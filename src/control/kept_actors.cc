@@ -66,19 +66,15 @@ void KeptActors::Write(std::string key, std::optional<std::string> value, std::f
 
 void KeptActors::ScanAll(const std::string& prefix, std::function<void(const Entry&)> each,
                          std::function<void(const Status&)> done) {
-  auto next = std::make_shared<std::function<void(std::string)>>();
-  *next = [this, alive = alive_, next, prefix, each = std::move(each), done = std::move(done)](std::string after) {
-    tables_.Scan(Table::kActors, prefix, std::move(after), 0, [alive, next, each, done](const Result<Page>& page) {
-      if (!*alive) return;
-      if (page.ok()) {
-        for (const Entry& entry : page.value().entries) each(entry);
-        if (page.value().more && !page.value().entries.empty()) return (*next)(page.value().entries.back().key);
-      }
-      done(page.status());
-      *next = nullptr;
-    });
-  };
-  (*next)("");
+  tables_.ScanAll(
+      Table::kActors, prefix,
+      [alive = alive_, each = std::move(each)](const Entry& entry) {
+        if (*alive) each(entry);
+        return Status();
+      },
+      [alive = alive_, done = std::move(done)](const Status& status) {
+        if (*alive) done(status);
+      });
 }
 
 void KeptActors::Erase(const std::string& prefix, const std::string& before) {

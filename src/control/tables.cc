@@ -333,6 +333,23 @@ void Tables::Unwatch(WatchId watch) {
 }
 
 // A page of each shard, merged. A shard that has more hides what comes after its last key.
+void Tables::ScanAll(Table table, std::string prefix, OnEntry each, std::function<void(const Status&)> done) {
+  ScanRest(table, std::move(prefix), {}, std::move(each), std::move(done));
+}
+
+void Tables::ScanRest(Table table, std::string prefix, std::string after, OnEntry each,
+                      std::function<void(const Status&)> done) {
+  const auto take = [this, table, prefix, each = std::move(each), done = std::move(done)](const Result<Page>& page) {
+    if (!page.ok()) return done(page.status());
+    for (const Entry& entry : page.value().entries) {
+      if (const Status status = each(entry); !status.ok()) return done(status);
+    }
+    if (!page.value().more || page.value().entries.empty()) return done({});
+    ScanRest(table, prefix, page.value().entries.back().key, each, done);
+  };
+  Scan(table, std::move(prefix), std::move(after), 0, take);
+}
+
 void Tables::Scan(Table table, std::string prefix, std::string after, std::size_t limit, OnPage done) {
   if (Status status = Check(table, prefix); !status.ok()) return done(status);
   if (limit == 0 || limit > Storage::kPageEntries) limit = Storage::kPageEntries;

@@ -52,6 +52,7 @@ class Tables {
   using OnValue = std::function<void(Result<ControlValue>)>;
   using OnWritten = std::function<void(Result<ControlWritten>)>;
   using OnPage = std::function<void(Result<Page>)>;
+  using OnEntry = std::function<Status(const Entry&)>;
   using WatchId = std::uint64_t;
 
   static constexpr std::size_t kMaxBacklog = 8U << 20;              // bytes
@@ -70,6 +71,8 @@ class Tables {
   void Get(Table table, std::string key, OnValue done);
   void Write(ControlWrite write, OnWritten done);
   void Scan(Table table, std::string prefix, std::string after, std::size_t limit, OnPage done);
+  // All of them, page by page, in the order of their keys. If `each` fails, that is the end, and what `done` is told.
+  void ScanAll(Table table, std::string prefix, OnEntry each, std::function<void(const Status&)> done);
 
   WatchId Watch(Table table, std::string prefix, Subscriber subscriber);
   void Unwatch(WatchId watch);
@@ -84,6 +87,8 @@ class Tables {
   struct Watching;
 
   Status Check(Table table, std::string_view key) const;
+  void ScanRest(Table table, std::string prefix, std::string after, OnEntry each,
+                std::function<void(const Status&)> done);
   // Runs the step when all steps of this key before it are through.
   void InOrder(const std::string& name, Step step);
   void Next(const std::string& name);
