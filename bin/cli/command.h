@@ -27,7 +27,8 @@ int Complain(const Status& status);
 
 // `run` gets the folder and the options as they were parsed.
 template <typename Options>
-CLI::App* AddCommand(Line& line, const std::string& name, const std::string& about, std::shared_ptr<Options> options,
+CLI::App* AddCommand(Line& line, const std::string& name, const std::string& about,
+                     const std::shared_ptr<Options>& options,
                      int (*run)(const std::string& folder, const Options& options)) {
   CLI::App* command = line.app.add_subcommand(name, about);
   command->callback(
