@@ -31,22 +31,22 @@ class ServerProcess {
     std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
     if (!exists(folder / "manta-control")) folder = folder.parent_path();
     words.insert(words.begin(), folder / "manta-control");
-    if (wait) words.insert(words.end(), {"--ready-fd", "9"});
+    if (wait) words.insert(words.end(), {"--ready-fd", std::to_string(ready[1])});
     Start(words, ready[1]);
     close(ready[1]);
     char byte = 0;
     if (wait && read(ready[0], &byte, 1) != 1) Give(words[0] + " did not start: build the target manta-control");
     close(ready[0]);
   }
-  // Any program of the path. `ready` becomes its descriptor 9.
-  void Start(std::vector<std::string> words, int ready = -1) {
+  // Any program of the path. `kept`: a descriptor that it keeps.
+  void Start(std::vector<std::string> words, int kept = -1) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (ready >= 0) dup2(ready, 9);
+    if (kept >= 0) fcntl(kept, F_SETFD, 0);
     execvp(argv[0], argv.data());
     _exit(127);
   }

@@ -31,7 +31,7 @@ class ControlProcess {
     int errors[2];
     if (pipe2(ready, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) return false;
     words.insert(words.begin(), base::BesideProgram("manta-control"));
-    words.insert(words.end(), {"--ready-fd", "9"});
+    words.insert(words.end(), {"--ready-fd", std::to_string(ready[1])});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -41,7 +41,7 @@ class ControlProcess {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       dup2(errors[1], 2);
-      dup2(ready[1], 9);
+      fcntl(ready[1], F_SETFD, 0);  // this one it keeps
       execv(argv[0], argv.data());
       _exit(127);
     }

@@ -219,8 +219,9 @@ Process StartPrivate() {
   const std::string mantad = base::BesideProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
-    dup2(pair[1], 9);
-    execl(mantad.c_str(), "mantad", "--private-fd", "9", "--cpus", "2", "--store-bytes", "67108864", nullptr);
+    fcntl(pair[1], F_SETFD, 0);
+    execl(mantad.c_str(), "mantad", "--private-fd", std::to_string(pair[1]).c_str(), "--cpus", "2", "--store-bytes",
+          "67108864", nullptr);
     _exit(127);
   }
   close(pair[1]);
@@ -277,8 +278,8 @@ TEST(Mantad, RunsUntilItIsToldToStopAndTellsItsStatus) {
   const std::string mantad = base::BesideProgram("mantad");
   const pid_t pid = fork();
   if (pid == 0) {
-    dup2(ready[1], 9);
-    execl(mantad.c_str(), "mantad", "--ready-fd", "9", "--cpus", "3", nullptr);
+    fcntl(ready[1], F_SETFD, 0);
+    execl(mantad.c_str(), "mantad", "--ready-fd", std::to_string(ready[1]).c_str(), "--cpus", "3", nullptr);
     _exit(127);
   }
   close(ready[1]);
