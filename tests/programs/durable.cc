@@ -14,7 +14,7 @@
 
 namespace {
 
-int Square(int x) { return x * x; }
+int Square(int x) { return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(x)); }  // of any x
 std::string Text(const std::string& text, int times) {
   std::string out;
   for (int i = 0; i < times; ++i) out += text;
