@@ -41,7 +41,9 @@ double Chain(std::size_t words, int tasks, double seconds, double kill_after) {
   for (int i = 1; i < tasks; ++i) last = next.Remote(last, seconds, words);
   SleepMs((begin + kill_after - Now()) * 1e3);
   std::size_t busy = 2;
-  while (nodes.Status(busy, "tasks_running") == 0) busy = 5 - busy;
+  for (const double end = Now() + 10 * seconds + 1; nodes.Status(busy, "tasks_running") == 0; busy = 5 - busy) {
+    if (Now() > end) Fail("no task of the chain runs any more: --kill-after is too late for so many tasks");
+  }
   nodes.Kill(busy);
   const Value value = last.Get();
   const double took = Now() - begin;
@@ -60,8 +62,8 @@ int main(int argc, char** argv) {
   double kill_after = 5;
   std::size_t megabytes = 10;
   app.add_option("--tasks", tasks, "in the chain")->check(CLI::Range(2, 100000));
-  app.add_option("--seconds", seconds, "that each takes");
-  app.add_option("--kill-after", kill_after, "seconds");
+  app.add_option("--seconds", seconds, "that each takes")->check(CLI::Range(0.001, 60.0));
+  app.add_option("--kill-after", kill_after, "seconds")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--megabytes", megabytes, "of a large value")->check(CLI::Range(1, 100));
   CLI11_PARSE(app, argc, argv);
   try {
