@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "cluster_fixture.h"
+#include "wire/control_client.h"
+#include "wire/secrets.h"
 
 namespace manta::testing {
 namespace {
@@ -52,6 +54,25 @@ class Detached : public ClusterFixture {
     ASSERT_GT(node, 0);
     kill(node, SIGKILL);
     EXPECT_TRUE(Eventually([&] { return !Alive(node); }));
+  }
+  // What the head has of detached actors under names that begin so.
+  void Damage(const std::string& names) const {
+    const std::unique_ptr<base::Loop> loop = std::move(*base::Loop::Create());
+    wire::ControlClient client(*loop, wire::ConnectOverTcp(*loop, Head(), *wire::Secrets::Open(secrets_)));
+    int under_way = 1;
+    client.ScanAll(wire::Table::kActors, names, [&](Result<std::vector<wire::ControlEntry>> rows) {
+      ASSERT_TRUE(rows.ok()) << rows.status().message();
+      ASSERT_FALSE(rows->empty());
+      for (const wire::ControlEntry& row : *rows) {
+        ++under_way;
+        client.Put(wire::Table::kActors, row.key, "x", [&](const Result<wire::ControlWritten>& put) {
+          EXPECT_TRUE(put.ok()) << put.status().message();
+          --under_way;
+        });
+      }
+      --under_way;
+    });
+    while (under_way > 0 && !HasFatalFailure()) loop->RunOnce(-1);
   }
   // Calls that are under way while `breaks` does its work; then it has counted all of them.
   static void CallWhile(const ActorHandle<Ledger>& ledger, const std::function<void()>& breaks) {
@@ -174,6 +195,22 @@ TEST_F(Detached, ANodeThatIsDrainedMovesThemToTheNextHomeAndThenLeaves) {
   EXPECT_EQ(Task(CallsByName).Remote("stays").Get(60s), 400);
   // And from there, by whoever has found it since.
   CallWhile(away, [&] { kill(PidOf("node", "n3"), SIGKILL); });
+}
+
+TEST_F(Detached, OneOfWhichTheHeadCannotReadWhatItHasEndsWithItsDrainedHome) {
+  StartHead("gold=1");
+  StartNode("n2", "gold=1");
+  InitOn("n2");
+  auto ledger = Actor<Ledger>().SetDetached().OnNode("n1", true).Remote();
+  EXPECT_EQ(ledger.Task(&Ledger::Add).Remote(1).Get(60s), 1);
+  Damage("journal/");
+  Manta({"drain", "n1", "--timeout", "60"});
+  try {
+    ledger.Task(&Ledger::Add).Remote(1).Get(60s);
+    ADD_FAILURE() << "it came back, without what it did";
+  } catch (const ActorDiedError& error) {
+    EXPECT_NE(std::string(error.what()).find("it does not decode"), std::string::npos) << error.what();
+  }
 }
 
 // A driver keeps its node, but not the actors of others: it goes on calling them.

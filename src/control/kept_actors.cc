@@ -264,7 +264,7 @@ void KeptActors::Appoint() {
   for (auto& [actor, kept] : kept_) {
     if (kept.home != 0) continue;
     if (kept.damaged) {
-      Answer(kept, Status(Code::kActorDied, kept.why));
+      Answer(kept, Status(Code::kCorrupt, kept.why));
       continue;
     }
     for (const NodeNumber node : candidates) {
@@ -310,7 +310,7 @@ void KeptActors::Damaged(const Id& actor, const std::string& key, const Status& 
   kept.why = Cat("actor ", ToString(actor), " cannot come back: the record '", key,
                  "' in the head's table of actors cannot be read: ", why.message());
   std::fprintf(stderr, "manta-control: %s\n", kept.why.c_str());
-  Answer(kept, Status(Code::kActorDied, kept.why));
+  Answer(kept, Status(Code::kCorrupt, kept.why));
 }
 
 void KeptActors::HandOver(const Id& actor, NodeNumber home) {

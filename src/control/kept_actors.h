@@ -55,8 +55,8 @@ class KeptActors {
   void ForgetAll();
 
   [[nodiscard]] bool Has(const Id& actor) const { return kept_.contains(actor); }
-  // Calls back with its home, once it has one. kActorDied: no node can be it, or what is kept of it cannot be read,
-  // which was said on stderr. Not kept: kNotFound.
+  // Calls back with its home, once it has one. kActorDied: no node can be it now. kCorrupt: none ever can, as
+  // what is kept of it cannot be read, which was said on stderr. Not kept: kNotFound.
   void WhenHome(const Id& actor, std::function<void(const Result<NodeNumber>& home)> done);
 
  private:

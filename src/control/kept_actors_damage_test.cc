@@ -77,7 +77,7 @@ class DamagedActorsTest : public testing::Test {
     const Result<NodeNumber> home = Home();
     const std::string said = testing::internal::GetCapturedStderr();
     ASSERT_FALSE(home.ok());
-    EXPECT_EQ(home.status().code(), Code::kActorDied);
+    EXPECT_EQ(home.status().code(), Code::kCorrupt);
     for (const std::string& text : {said, home.status().message()}) {
       EXPECT_NE(text.find(Cat("'", key, "'")), std::string::npos) << text;
       EXPECT_NE(text.find(why), std::string::npos) << text;

@@ -131,7 +131,7 @@ class Actors {
   [[nodiscard]] std::vector<Id> MayMove(const std::function<bool(const wire::ActorOptions&)>& place) const;
   // Ends its process and starts no other; calls back when that is gone.
   void Hold(const Id& actor, const Failure& why, std::function<void()> stopped);
-  // Of one that was held: it was killed for good meanwhile.
+  // Of one that was held: it was killed for good meanwhile, or cannot come back.
   void Bury(const Id& actor, const Failure& why);
   // Of one that was held: it is at home elsewhere. Who is to know that:
   struct Moved {

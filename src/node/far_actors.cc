@@ -698,9 +698,9 @@ void FarActors::LookForHome(const Id& actor, NodeNumber was, const Status& lost)
           return HomeFound(actor, found.value().home, lost);
         }
         if (found.status().code() == Code::kUnavailable) return again(kHeadGoneUs);
-        SeenDead(actor, found.status().code() == Code::kActorDied
-                            ? found.status().message()
-                            : Cat("node ", was, ", where it was at home, is out of reach: ", lost.message()));
+        const bool told = found.status().code() == Code::kActorDied || found.status().code() == Code::kCorrupt;
+        SeenDead(actor, told ? found.status().message()
+                             : Cat("node ", was, ", where it was at home, is out of reach: ", lost.message()));
       });
 }
 

@@ -60,7 +60,7 @@ class KeptActors {
 
   // Has the head find another home for it; its process has ended. Calls back when the actor is at home there, and is
   // nothing of this node any more. This node: nobody else can be its home, and it has come back. kNotFound: it has
-  // ended.
+  // ended. kCorrupt: the head cannot read what it has of it.
   void Leave(const Id& actor, const OnHome& done);
 
   // False: this is not about kept actors.

@@ -57,9 +57,10 @@ void Actors::Bury(const Id& actor, const Failure& why) {
   const auto it = records_.find(actor);
   if (it == records_.end()) return;
   it->second.held = false;
-  TellGone(actor, it->second);
+  const rules::ActorTable::Actor* known = table_.Get(actor);
+  if (known == nullptr || known->phase == rules::ActorPhase::kDead) TellGone(actor, it->second);
   rules::ActorActions actions;
-  table_.WorkerDied(actor, why, &actions);
+  table_.Lost(actor, why, &actions);
   Perform(actions);
   Tidy(actor);
 }
@@ -100,7 +101,9 @@ void FarActors::LeaveHomes() {
 
 void FarActors::Left(const Id& actor, const Result<NodeNumber>& home) {
   const Status why(Code::kWorkerCrashed, Cat("node ", parts_.cluster.self().name, " is drained"));
-  if (!home.ok()) return parts_.actors.Bury(actor, ToFailure(why));  // it was killed meanwhile
+  if (!home.ok()) {  // it was killed meanwhile, or cannot come back
+    return parts_.actors.Bury(actor, ToFailure(home.status().code() == Code::kNotFound ? why : home.status()));
+  }
   staying_[actor] = base::NowMicros() + kTryAgainUs;
   if (!IsHere(home.value())) TakeOut(actor, home.value());
   const auto it = moved_.find(actor);

@@ -145,6 +145,14 @@ void ActorTable::WorkerDied(const Id& actor, const Failure& cause, ActorActions*
   actions->push_back(RequestLease{actor});
 }
 
+void ActorTable::Lost(const Id& actor, const Failure& why, ActorActions* actions) {
+  const auto it = actors_.find(actor);
+  if (it == actors_.end()) return;
+  it->second.placed = false;
+  if (it->second.phase == ActorPhase::kDead) return;
+  Die(actor, {why.message, "It does not come back.", why}, actions);
+}
+
 void ActorTable::NeverBegan(const Id& actor, ActorActions* actions) {
   Actor* found = Living(actor);
   if (found == nullptr || !found->placed || found->phase == ActorPhase::kAlive) return;

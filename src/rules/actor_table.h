@@ -102,6 +102,8 @@ class ActorTable {
   // Its process is gone, or could not be started after Placed. `cause` says how ("signal 11 (SIGSEGV) …"). Restarts if
   // any are left.
   void WorkerDied(const Id& actor, const Failure& cause, ActorActions* actions);
+  // Its process is gone, and what it did cannot be repeated: dead for good, with this message.
+  void Lost(const Id& actor, const Failure& why, ActorActions* actions);
   // Its process is gone, and the constructor had not begun: as if it had never been placed, this costs no restart.
   // Nothing happens to one that is alive. To be called a few times in a row at most.
   void NeverBegan(const Id& actor, ActorActions* actions);

@@ -334,6 +334,18 @@ TEST(ActorTable, TheActorsOfADeadDriverDie) {
   EXPECT_EQ(desk.table.Get(Actor(3))->phase, ActorPhase::kStarting);
 }
 
+TEST(ActorTable, OneThatIsLostDoesNotComeBackAndSaysWhy) {
+  Desk desk;
+  const Id id = desk.MakeAlive(1, Counter(-1, "bank"));
+  desk.table.Lost(id, Failure{Code::kCorrupt, "its journal cannot be read", {}, {}}, &desk.actions);
+  EXPECT_EQ(desk.Said(), "dead") << "its process is gone already";
+  EXPECT_NE(desk.Why(id).find("its journal cannot be read"), std::string::npos) << desk.Why(id);
+  EXPECT_FALSE(desk.table.Find("bank", "default").ok());
+  desk.table.Lost(id, Crash(), &desk.actions);
+  desk.table.Lost(Actor(2), Crash(), &desk.actions);
+  EXPECT_EQ(desk.Said(), "");
+}
+
 TEST(ActorTable, EventsOfUnknownActorsAreIgnored) {
   Desk desk;
   EXPECT_FALSE(desk.table.Placed(Actor(9)));
