@@ -80,8 +80,12 @@ Status MakeFolder(const std::string& folder) {
 
 }  // namespace
 
+// All members of a chain write at the same time: those on one machine that look would take the cores from the others.
 EmbeddedStorage::EmbeddedStorage(base::Loop& loop, EmbeddedOptions options)
-    : loop_(loop), options_(std::move(options)), segments_(options_.folder), rhythm_(kSoonUs) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      segments_(options_.folder),
+      rhythm_(options_.keep_log_bytes > 0 ? 0 : kSoonUs) {}
 
 Result<std::unique_ptr<EmbeddedStorage>> EmbeddedStorage::Open(base::Loop& loop, EmbeddedOptions options) {
   std::unique_ptr<EmbeddedStorage> storage(new EmbeddedStorage(loop, std::move(options)));

@@ -96,8 +96,12 @@ class Asking {
 
 }  // namespace
 
+// All members of a chain write at the same time: those on one machine that look would take the cores from the others.
 RedisStorage::RedisStorage(base::Loop& loop, RedisOptions options, RedisAddress address)
-    : loop_(loop), options_(std::move(options)), address_(std::move(address)), rhythm_(kSoonUs) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      address_(std::move(address)),
+      rhythm_(options_.keep_log_entries > 0 ? 0 : kSoonUs) {}
 
 Result<std::unique_ptr<RedisStorage>> RedisStorage::Open(base::Loop& loop, RedisOptions options) {
   Result<RedisAddress> address = ResolveRedis(options.address);

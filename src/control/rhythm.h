@@ -11,7 +11,7 @@ namespace manta::control {
 
 class Rhythm {
  public:
-  // `soon_us`: within which the storage answers when it is quick.
+  // `soon_us`: within which the storage answers when it is quick. 0: nothing is looked for.
   explicit Rhythm(std::int64_t soon_us) : soon_us_(soon_us) {}
 
   // A request goes to the storage; how long to look for the answer. `first`: nothing else was under way.
@@ -23,7 +23,7 @@ class Rhythm {
   [[nodiscard]] std::int64_t Answered(std::int64_t now_us, std::int64_t asked_us) {
     idle_since_ = now_us;
     answers_soon_ = now_us - asked_us < soon_us_;
-    return asks_soon_ ? kNextUs : 0;
+    return asks_soon_ && soon_us_ > 0 ? kNextUs : 0;
   }
 
  private:

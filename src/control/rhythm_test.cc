@@ -27,6 +27,15 @@ TEST(RhythmTest, TheNextRequestIsLookedForOfAClientWhoAskedAtOnceTheLastTime) {
   EXPECT_EQ(rhythm.Answered(now += 100, now), 0) << "it thought for 5 ms";
 }
 
+TEST(RhythmTest, WithoutATimeNothingIsLookedFor) {
+  Rhythm rhythm(0);
+  std::int64_t now = 1'000'000;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rhythm.Asked(now += 20, true), 0);
+    EXPECT_EQ(rhythm.Answered(now += 100, now), 0);
+  }
+}
+
 TEST(RhythmTest, RequestsBesideOthersSayNothingAboutTheClient) {
   Rhythm rhythm(kSoon);
   (void)rhythm.Asked(1'000'000, true);
