@@ -342,16 +342,53 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
   return number;
 }
 
+// True: it counts, and one byte is to be written. Else nothing has changed.
+inline bool Encoder::ExpectedTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
+                                  const Id& actor, std::span<const std::byte> arguments) {
+  if (written_ >= chapter_ends_ || function_ >= functions_.size()) return false;
+  Known& known = *functions_[function_];
+  if (!Same(known.function, header, name, actor) || origin.index != next_.index || origin.path != next_.path ||
+      origin.parent != next_.parent || known.last.size() * 8 != arguments.size() || !Expected(arguments, &known.last)) {
+    return false;
+  }
+  ++next_.index;
+  ++sequence_;
+  return true;
+}
+
+inline bool Encoder::ExpectedValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
+  if (sequence != answered_ + 1 || index != 0 || value.size() != last_size_ || !Expected(value, &last_value_)) {
+    return false;
+  }
+  answered_ = sequence;
+  return true;
+}
+
+std::uint64_t Encoder::TaskAndValue(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
+                                    const Id& actor, std::span<const std::byte> arguments,
+                                    std::span<const std::byte> value) {
+  if (!ExpectedTask(origin, header, name, actor, arguments)) {
+    const std::uint64_t sequence = Task(origin, header, name, actor, arguments);
+    Value(sequence, 0, value);
+    return sequence;
+  }
+  const bool both = ExpectedValue(sequence_, 0, value);
+  std::byte* at = Begin(2);
+  *at++ = static_cast<std::byte>(kTask | kAsExpected);
+  if (both) *at++ = static_cast<std::byte>(kOutcome | kAsExpected);
+  End(at);
+  if (!both) Value(sequence_, 0, value);
+  return sequence_;
+}
+
 std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
                             const Id& actor, std::span<const std::byte> arguments) {
+  if (ExpectedTask(origin, header, name, actor, arguments)) {
+    PutOne(kTask | kAsExpected);
+    return sequence_;
+  }
   if (written_ >= chapter_ends_) NewChapter();
   const bool again = function_ < functions_.size() && Same(functions_[function_]->function, header, name, actor);
-  if (again && origin.index == next_.index && origin.path == next_.path && origin.parent == next_.parent &&
-      functions_[function_]->last.size() * 8 == arguments.size() && Expected(arguments, &functions_[function_]->last)) {
-    PutOne(kTask | kAsExpected);
-    ++next_.index;
-    return ++sequence_;
-  }
   const std::uint32_t function = again ? function_ : NumberOf(header, name, actor);
   if (origin.parent != next_.parent || origin.path != next_.path || origin.index < next_.index) {
     std::byte* at = Begin(64);
@@ -401,11 +438,7 @@ inline void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t
 }
 
 void Encoder::Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
-  if (sequence == answered_ + 1 && index == 0 && value.size() == last_size_ && Expected(value, &last_value_)) {
-    PutOne(kOutcome | kAsExpected);
-    answered_ = sequence;
-    return;
-  }
+  if (ExpectedValue(sequence, index, value)) return PutOne(kOutcome | kAsExpected);
   last_size_ = value.size();
   std::byte* at = Begin(48 + MostPacked(value.size()));
   OutcomeHead(&at, OutcomeKind::kValue, sequence, index);

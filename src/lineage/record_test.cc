@@ -136,9 +136,13 @@ TEST(LineageRecord, WhatIsNotAsItWasExpectedComesBackAsItWasAllTheSame) {
     const std::span<const std::byte> bytes = std::as_bytes(std::span(words));
     const std::span<const std::byte> arguments = bytes.first(8 * argument_words);
     const std::span<const std::byte> value = bytes.first(value_bytes);
-    const std::uint64_t sequence = encoder.Task({kJob, 0, i}, HeaderOf(random() % 50 == 0 ? 1 : 0), "", {}, arguments);
-    if (random() % 500 == 0) continue;  // it has no answer
-    encoder.Value(sequence, 0, value);
+    const shm::SpecHeader header = HeaderOf(random() % 50 == 0 ? 1 : 0);
+    const bool both = random() % 2 == 0;
+    const std::uint64_t sequence = both ? encoder.TaskAndValue({kJob, 0, i}, header, "", {}, arguments, value)
+                                        : encoder.Task({kJob, 0, i}, header, "", {}, arguments);
+    EXPECT_EQ(sequence, i + 1);
+    if (!both && random() % 500 == 0) continue;  // it has no answer
+    if (!both) encoder.Value(sequence, 0, value);
     told.tasks.push_back({sequence, {}, "", {}, {arguments.begin(), arguments.end()}, true});
     told.outcomes.push_back({sequence, 0, OutcomeKind::kValue, {value.begin(), value.end()}, value.size(), ""});
   }

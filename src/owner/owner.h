@@ -389,7 +389,8 @@ class Owner {
   void NoteCall(Entry* entry, const CallOrigin& origin);
   void NoteOutcome(Entry* entry);
   [[nodiscard]] bool HasNotes(const Entry* entry);
-  void WriteNotes(std::size_t most = SIZE_MAX);
+  // Up to that many; `answered`: no call before its answer is there.
+  void WriteNotes(std::size_t most = SIZE_MAX, bool answered = false);
   void WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor);
   void WriteOutcome(const Entry* entry);
   void Recorded();

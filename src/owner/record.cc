@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/short_slice.h"
@@ -20,6 +21,14 @@ constexpr std::uint64_t kCallNoted = 1ULL << 63;
 constexpr std::uint64_t kAnswerNoted = 1ULL << 62;
 constexpr std::size_t kMostNotes = 4096;
 constexpr std::int64_t kPauseUs = 200;
+
+bool HasSmallValue(const Entry* entry) {
+  const Where where = entry->where;
+  return where != Where::kFailure && where != Where::kStore && !entry->contains;
+}
+std::span<const std::byte> SmallValue(const Entry* entry) {
+  return {entry->where == Where::kHeap ? entry->heap : entry->small, entry->size};
+}
 
 }  // namespace
 
@@ -64,7 +73,8 @@ void Owner::NoteOutcome(Entry* entry) {
   if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
   std::uint64_t& record = recorded_[entry->index];
   if (record == 0 || !lost_.ok()) return;
-  record |= kAnswerNoted;
+  // An answer goes with its call, if that is not written yet.
+  if ((std::exchange(record, record | kAnswerNoted) & kCallNoted) != 0) return;
   notes_.push_back({entry, kAnswer});
   if (notes_.size() >= most_notes_) WriteNotes();
 }
@@ -74,10 +84,13 @@ bool Owner::HasNotes(const Entry* entry) {
          (recorded_[entry->index] & (kCallNoted | kAnswerNoted)) != 0;
 }
 
-void Owner::WriteNotes(std::size_t most) {
+void Owner::WriteNotes(std::size_t most, bool answered) {
   if (next_note_ == notes_.size()) return;
   for (; most > 0 && next_note_ < notes_.size(); --most) {
-    const Note note = notes_[next_note_++];
+    const Note note = notes_[next_note_];
+    const bool has_answer = (recorded_[note.entry->index] & kAnswerNoted) != 0;
+    if (answered && !has_answer) break;
+    ++next_note_;
     if (note.call == kAnswer) {
       WriteOutcome(note.entry);
     } else {
@@ -91,16 +104,22 @@ void Owner::WriteNotes(std::size_t most) {
   Recorded();
 }
 
+// With its answer, if that is noted, too.
 void Owner::WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor) {
   const std::byte* at = log_.at(entry->spec);
   const auto& header = *reinterpret_cast<const shm::SpecHeader*>(at);
   const std::size_t before = sizeof header + shm::Padded(header.name_bytes);
-  const std::uint64_t record =
-      recorder_->Task(origin, header, {reinterpret_cast<const char*>(at) + sizeof header, header.name_bytes}, actor,
-                      {at + before, header.bytes - before})
-      << kIndexBits;
+  const std::string_view name(reinterpret_cast<const char*>(at) + sizeof header, header.name_bytes);
+  const std::span<const std::byte> arguments(at + before, header.bytes - before);
   std::uint64_t& known = recorded_[entry->index];
-  known = record | (known & kAnswerNoted);
+  const bool answered = (known & kAnswerNoted) != 0;
+  if (answered && HasSmallValue(entry)) {
+    known = recorder_->TaskAndValue(origin, header, name, actor, arguments, SmallValue(entry)) << kIndexBits;
+    return;
+  }
+  const std::uint64_t record = recorder_->Task(origin, header, name, actor, arguments) << kIndexBits;
+  known = record;
+  if (answered) WriteOutcome(entry);
   if (entry->extra == nullptr) return;
   std::uint64_t index = 0;
   for (const Entry* sibling : entry->extra->siblings) {
@@ -114,11 +133,10 @@ void Owner::WriteOutcome(const Entry* entry) {
   const auto index = static_cast<std::uint32_t>(record & ((1U << kIndexBits) - 1));
   if (entry->where == Where::kFailure) {
     recorder_->Failed(sequence, index, *entry->failure);
-  } else if (entry->where == Where::kStore || entry->contains) {
-    recorder_->Stored(sequence, index, entry->size);
+  } else if (HasSmallValue(entry)) {
+    recorder_->Value(sequence, index, SmallValue(entry));
   } else {
-    const std::byte* data = entry->where == Where::kHeap ? entry->heap : entry->small;
-    recorder_->Value(sequence, index, {data, entry->size});
+    recorder_->Stored(sequence, index, entry->size);
   }
 }
 

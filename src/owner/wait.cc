@@ -24,6 +24,7 @@ constexpr std::int64_t kSoonUs = 50;
 constexpr std::int64_t kNapUs = 50;
 // Lineage that is written between two looks for answers.
 constexpr std::size_t kNotesAtOnce = 16;
+constexpr int kFewLooks = 64;  // in that time, answers to small tasks come
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -228,7 +229,7 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
       if (far) far.Work();
       if (mutex_.try_lock()) {
         const bool any = PumpLocked();
-        if (!any) WriteNotes(kNotesAtOnce);
+        if (!any) WriteNotes(kNotesAtOnce, i < kFewLooks);
         mutex_.unlock();
         if (any) NotifyWaiters();
         ready = done();
