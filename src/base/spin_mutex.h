@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace manta::base {
@@ -27,6 +28,15 @@ class SpinMutex {
       if (state_.exchange(2, std::memory_order_acquire) == 0) return;
       state_.wait(2, std::memory_order_relaxed);
     }
+  }
+  // For a thread that is in no hurry. Who holds it may have been moved off this very core for it: the core is given
+  // back at once. If it is held again and again, this thread queues up like any other.
+  void lock_patiently() {
+    for (int i = 0; i < 20; ++i) {
+      if (try_lock()) return;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    lock();
   }
   bool try_lock() {
     int free = 0;

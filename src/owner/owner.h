@@ -415,6 +415,10 @@ class Owner {
   void OnFarReturned(Lane& lane, const std::vector<std::uint64_t>& tokens);
   Lane* FindFar(std::uint32_t index, std::uint64_t serial);
   void Background();
+  Lock PatientLock() {  // for the background thread
+    mutex_.lock_patiently();
+    return {mutex_, std::adopt_lock};
+  }
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
   void NotifyWaiters();

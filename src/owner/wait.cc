@@ -377,7 +377,7 @@ bool Owner::Housekeep(std::int64_t now_us) {
   std::string frames;
   bool waiting = false;
   {
-    const Lock lock(mutex_);
+    const Lock lock = PatientLock();
     for (ClassQueue* queue : all_queues_) {
       Balance(*queue, now_us);
       // Nobody takes it, and we do not wait for the daemon: look again soon.
@@ -413,7 +413,7 @@ void Owner::Background() {
     const std::uint64_t pumped = pumped_.load(std::memory_order_relaxed);
     bool read = false;
     if (pumped == seen) {
-      const Lock guard(mutex_);
+      const Lock guard = PatientLock();
       read = PumpLocked();
     }
     if (read) {
@@ -426,7 +426,7 @@ void Owner::Background() {
     // Of lineage, only what nobody else writes: its portions are small, because whoever calls waits for the mutex.
     if (recorder_ != nullptr && recorder_->memory().tail.load(std::memory_order_relaxed) == written) {
       for (bool more = true; more;) {
-        const Lock guard(mutex_);
+        const Lock guard = PatientLock();
         WriteNotes(kNotesAtOnce);
         more = next_note_ < notes_.size();
       }
@@ -435,7 +435,7 @@ void Owner::Background() {
     if (Housekeep(base::NowMicros())) tick = normal / 4;
     {
       // Idle is decided under the mutex: who submits after that wakes us.
-      const Lock guard(mutex_);
+      const Lock guard = PatientLock();
       const bool unfinished = submitted_ != completed_ || !pending_.empty() || !notes_.empty();
       quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
       if (quiet >= 4) background_idle_.store(true);
