@@ -32,9 +32,9 @@ class SpinMutex {
   // For a thread that is in no hurry. Who holds it may have been moved off this very core for it: the core is given
   // back at once. If it is held again and again, this thread queues up like any other.
   void lock_patiently() {
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 10; ++i) {
       if (try_lock()) return;
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     lock();
   }

@@ -16,7 +16,7 @@
 namespace manta::node {
 namespace {
 
-constexpr std::int64_t kGatherUs = 2000;      // between two looks, unless somebody commits
+constexpr std::int64_t kGatherUs = 3000;      // between two looks, unless somebody commits
 constexpr std::int64_t kSecondLookUs = 5000;  // see Take
 constexpr std::int64_t kRetryUs = 100'000;    // of a disk that takes nothing
 
