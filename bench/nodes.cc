@@ -16,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 
 #include "harness.h"
 #include "processes.h"
@@ -218,6 +219,20 @@ double Nodes::Status(std::size_t node, const std::string& field) const {
   const std::size_t at = said.find("\"" + field + "\": ");
   if (at == std::string::npos) Fail("`manta status` says nothing of " + field + ": " + said);
   return std::strtod(said.c_str() + at + field.size() + 4, nullptr);
+}
+
+std::string Nodes::Logs() const {
+  std::string out;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/logs", none)) {
+    std::ifstream file(entry.path());
+    std::ostringstream text;
+    text << file.rdbuf();
+    const std::string all = text.str();
+    out += "\n" + entry.path().filename().string() + ":\n" +
+           all.substr(all.size() - std::min<std::size_t>(all.size(), 8192));
+  }
+  return out;
 }
 
 double Nodes::CpuSeconds() const {

@@ -50,6 +50,8 @@ class Nodes {
   [[nodiscard]] static std::string Name(std::size_t node) { return "n" + std::to_string(node); }
   // A number that `manta status --json` gives of a node.
   [[nodiscard]] double Status(std::size_t node, const std::string& field) const;
+  // What its processes have written into their logs, if they were started here: for whoever finds one of them gone.
+  [[nodiscard]] std::string Logs() const;
   // Processor time of all processes of the cluster, in seconds: its daemons, head and workers.
   [[nodiscard]] double CpuSeconds() const;
 

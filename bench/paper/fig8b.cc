@@ -101,7 +101,7 @@ Real Run(int count, double seconds, int schedulers = 0) {
     const std::string said = driver.get();
     char* rest = nullptr;
     const double done = std::strtod(said.c_str(), &rest);
-    if (rest == said.c_str()) bench::Fail("a driver ended with " + said);
+    if (rest == said.c_str()) bench::Fail("a driver ended with " + said + nodes.Logs());
     tasks += done;
     own += std::strtod(rest, nullptr);
   }
