@@ -128,6 +128,7 @@ int Run(const Options& asked) {
     return tally.duplicated > 0 ? 0 : 1;
   }
   std::printf("%s\n", verdict.good() ? "nothing lost, nothing twice" : "FAILED");
+  if (!verdict.good()) std::printf("%s\n", nodes.Logs().c_str());
   return verdict.good() ? 0 : 1;
 }
 
