@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -31,7 +32,9 @@ Status DaemonLink::SendBytes(const std::string& bytes, const std::vector<int>& f
     return Status(Code::kUnavailable, why_lost_);
   }
   const std::lock_guard lock(send_mutex_);
-  return wire::SendAll(socket_.get(), std::as_bytes(std::span(bytes)), fds);
+  Status sent = wire::SendAll(socket_.get(), std::as_bytes(std::span(bytes)), fds);
+  if (!sent.ok() && ends_ && !stopping_.load()) _exit(1);
+  return sent;
 }
 
 Result<wire::Frame> DaemonLink::Exchange(std::uint64_t call, const std::string& bytes, const std::vector<int>& fds,
@@ -92,6 +95,7 @@ void DaemonLink::Run() {
 }
 
 void DaemonLink::Lose(const std::string& why) {
+  if (ends_ && !stopping_.load()) _exit(1);
   {
     const std::lock_guard lock(mutex_);
     why_lost_ = why;

@@ -32,6 +32,9 @@ class DaemonLink final : public store::KeeperLink {
 
   // `on_message` and `on_lost` run on the link's thread. on_lost: the daemon is gone.
   void Start(std::function<void(wire::Frame&)> on_message, std::function<void(const std::string&)> on_lost);
+  // Instead of on_lost: the process ends at once, whichever thread notices first. For workers: a task that met the loss
+  // as an error could otherwise still answer its caller on another node, as if it had failed by itself.
+  void EndWithDaemon() { ends_ = true; }
   void Stop();
 
   template <typename M>
@@ -87,6 +90,7 @@ class DaemonLink final : public store::KeeperLink {
   std::atomic<bool> stopping_{false};
   std::function<void(wire::Frame&)> on_message_;
   std::function<void(const std::string&)> on_lost_;
+  bool ends_ = false;
   std::thread thread_;
 };
 

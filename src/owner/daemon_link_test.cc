@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <future>
@@ -177,6 +178,23 @@ TEST_F(DaemonLinkTest, StoppingEndsCallsAndReportsNoLoss) {
   link_->Stop();
   EXPECT_EQ(call.get().status().code(), Code::kUnavailable);
   EXPECT_EQ(lost_.get_future().wait_for(0s), std::future_status::timeout);
+}
+
+// Not even the thread that meets the loss as an error goes on: it might tell others of it.
+TEST(DaemonLinkOfAWorker, WhoeverSendsToADaemonThatIsGoneEndsTheProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) _exit(2);
+    DaemonLink link{base::Fd(ends[0])};  // nobody listens on it, so nobody else notices
+    link.EndWithDaemon();
+    close(ends[1]);
+    static_cast<void>(link.Send(wire::SegmentReturn{1}));
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ Status Worker::Join() {
   Result<shm::Arena> arena = shm::Arena::Create();
   if (!arena.ok()) return arena.status();
   arena_ = std::make_shared<shm::Arena>(std::move(*arena));
-  link_->Start([this](wire::Frame& frame) { Deliver(frame); },
-               [](const std::string&) { _exit(1); });  // without its daemon a worker has nobody to work for
+  link_->EndWithDaemon();  // without it a worker has nobody to work for
+  link_->Start([this](wire::Frame& frame) { Deliver(frame); }, nullptr);
   wire::Hello hello;
   hello.role = wire::Role::kWorker;
   hello.pid = static_cast<std::uint32_t>(getpid());
