@@ -140,6 +140,27 @@ TEST_F(Notice, AHeadThatIsKilledAndStartedAgainDisturbsNoTaskAndTakesNewOnes) {
   EXPECT_EQ(Read(path).size(), 1U) << "it ran twice";
 }
 
+// Longer than the lease of its nodes: they stand still, and go on when it does, because it has given nobody up.
+TEST_F(Notice, AHeadThatStallsForSecondsFindsItsNodesAsTheyWere) {
+  StartThree();
+  const std::string path = folder_.path() + "/begun";
+  const std::string stop = path + ".stop";
+  std::vector<Ref<int>> running;
+  for (int i = 0; i < 2; ++i) running.push_back(Task(Begin).SetResource("far", 1).Remote(path, stop));
+  ASSERT_TRUE(Eventually([&] { return Read(path).size() == 2; }, 60s));
+  const pid_t worker = Read(path).at(0).pid;
+  const auto worker_stands = [&] { return LookAt(worker).state == 'T'; };
+  kill(PidOf("control", ""), SIGSTOP);
+  EXPECT_TRUE(Eventually(worker_stands, 30s)) << "its node's lease is over";
+  std::this_thread::sleep_for(1s);  // in all longer than a silent node has before it is given up
+  kill(PidOf("control", ""), SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return !worker_stands(); }, 30s));
+  Sign::Give(stop);
+  for (const Ref<int>& ref : running) EXPECT_EQ(ref.Get(60s), 1);
+  EXPECT_EQ(Read(path).size(), 2U) << "a task ran twice";
+  for (const char* name : {"n1", "n2", "n3"}) EXPECT_TRUE(Alive(PidOf("node", name))) << name;
+}
+
 // ---- clocks ----
 
 class Adder {

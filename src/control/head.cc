@@ -600,15 +600,15 @@ void Head::Died(NodeNumber number, const std::string& why) {
 }
 
 void Head::Buried(NodeNumber number, const Status& saved) {
-  if (!saved.ok() && options_.until_us) {
-    // Whoever is the head after us decides by the tables, so they come first. A disk of our own that is full is no
-    // reason to leave the work undone.
+  if (!saved.ok()) {
     loop_.After(kSaveAgainUs, [this, alive = alive_, number] {
       if (*alive) Save(nodes_[number], [this, number](const Status& again) { Buried(number, again); });
     });
-    return;
+    // Whoever is the head after us decides by the tables, so they come first. A disk of our own that is full is no
+    // reason to leave the work undone.
+    if (options_.until_us) return;
   }
-  dying_.erase(number);
+  if (dying_.erase(number) == 0) return;  // it was done already
   names_.NodeGone(number, [this](const Id& actor) { return kept_.Has(actor); });
   groups_.NodeDown(number);
   DropValuesOf(number, [] {});

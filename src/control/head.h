@@ -43,7 +43,9 @@ struct HeadOptions {
   Resources job_quota;  // the most that a job may have at a time; of what it does not name, all
   // With others that may take over: until when, by base::NowMicros, this one is surely the head. Null: for ever.
   std::function<std::int64_t()> until_us;
-  std::int64_t wait_us = 0;  // as in wire::NodeWelcome
+  // As in wire::NodeWelcome: a head that is alone, on a disk or a machine that stalls for some seconds, finds its nodes
+  // as they were; whoever is on a node that is really cut off learns of it before long.
+  std::int64_t wait_us = 10'000'000;
 };
 
 class Head {

@@ -5,11 +5,11 @@
 // made again, and what runs here goes on meanwhile, as long as rules::NodeLease says so. When the head says that this
 // node is dead to the others, `fenced` is called: everything here has to end at once, because others may do it again.
 //
-// When the lease is over, nobody may do anything here: a head that is not heard may have had it done elsewhere. If no
-// other head can come (NodeWelcome::wait_us is 0), that is the end. Otherwise the node stands still: `still` is called,
-// and then the whole daemon waits inside of Stand, which runs nothing but the connection to a head. Who takes over
-// knows from the tables whether this node was declared dead. If not, nobody has done its work again, and it goes on.
-// For this the connection to the head is on a loop of its own, which the daemon's loop runs when it does run.
+// When the lease is over, nobody may do anything here: a head that is not heard may have had it done elsewhere. So the
+// node stands still: `still` is called, and then the whole daemon waits inside of Stand, which runs nothing but the
+// connection to a head. The head, when it is heard again, or who took over from it, knows whether this node was
+// declared dead. If not, nobody has done its work again, and it goes on. If nobody is heard for NodeWelcome::wait_us,
+// it ends. For this the connection to the head is on a loop of its own, which the daemon's loop runs when it does run.
 //
 // Threads: the loop's. Callbacks come from the loop.
 #pragma once

@@ -167,7 +167,7 @@ struct NodeWelcome {
   NodeNumber number = 0;
   std::uint64_t incarnation = 0;
   Resources job_quota = {};  // the most that a job may have at a time, all over the cluster; of what is not named, all
-  // For so long a node that no head answers stands still, and waits for another one; 0: it ends, for there is none.
+  // For so long a node that no head answers stands still, and waits for it or another one; then it ends.
   std::int64_t wait_us = 0;
 };
 // N -> C, every 100 ms and at once after a big change. Its body is a rules::Heartbeat.
