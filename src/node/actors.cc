@@ -37,7 +37,7 @@ void Actors::Create(Peer& peer, std::uint64_t call, const wire::CreateActor& mes
     if (const Result<Id> there = table_.Find(options.name, options.space); there.ok()) {
       directory_.HoldOne(there.value(), peer.process);
       Record& record = records_[there.value()];
-      record.watchers.insert(peer.process);
+      record.watchers.Add(peer.process);
       return peer.connection->Send(wire::ActorCreated{there.value(), record.options, self_}, call);
     }
   }
@@ -62,7 +62,7 @@ Result<Id> Actors::Make(const wire::CreateActor& message, ProcessId creator, con
   record.owner = creator;
   record.job = job;
   record.wanted = NodeOf(creator);
-  if (NodeOf(creator) == self_) record.watchers.insert(creator);
+  if (NodeOf(creator) == self_) record.watchers.Add(creator);
   record.args = message.args;
   record.arg_owners = message.arg_owners;
   directory_.SetContained(message.actor, message.args, message.arg_owners);
@@ -159,7 +159,7 @@ void Actors::Attach(Peer& peer, const wire::AttachActor& message) {
     if (it == records_.end() || (it->second.worker == nullptr && it->second.host == 0)) {
       peer.connection->Send(ActorIs(message.actor, wire::ActorPhase::kGone));
     } else {
-      it->second.watchers.insert(peer.process);
+      it->second.watchers.Add(peer.process);
     }
     return;
   }
@@ -168,7 +168,7 @@ void Actors::Attach(Peer& peer, const wire::AttachActor& message) {
     return;
   }
   Record& record = records_[message.actor];
-  record.watchers.insert(peer.process);
+  if (!record.watchers.Attach(peer.process, message.restarts)) return;
   const Caller at{message.queue, message.lane};
   record.callers[peer.process] = at;
   if (actor->phase != rules::ActorPhase::kAlive) return;  // introduced when it is ready
@@ -192,7 +192,7 @@ void Actors::Find(Peer& peer, std::uint64_t call, const wire::FindActor& message
   if (!found.ok()) return peer.connection->Fail(call, found.status());
   directory_.HoldOne(found.value(), peer.process);
   Record& record = records_[found.value()];
-  record.watchers.insert(peer.process);
+  record.watchers.Add(peer.process);
   peer.connection->Send(wire::ActorFound{found.value(), record.options, self_}, call);
 }
 
@@ -227,7 +227,7 @@ void Actors::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t cu
 
 void Actors::ProcessDied(ProcessId process) {
   for (auto& [id, record] : records_) {
-    record.watchers.erase(process);
+    record.watchers.Remove(process);
     record.callers.erase(process);
   }
 }
@@ -364,9 +364,12 @@ Status Actors::CheckHere(const Strategy& strategy, const std::string& who) const
 
 void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify) {
   const wire::FarActorState told = StateOf(actor, record, static_cast<wire::ActorPhase>(notify.phase), notify.failure);
-  for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
+  const bool restarts = notify.phase == rules::ActorPhase::kRestarting;
+  for (const ProcessId watcher : restarts ? record.watchers.Restarted() : record.watchers.All()) {
+    peers_.Send(watcher, told.state);
+  }
   for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
-  if (notify.phase == rules::ActorPhase::kRestarting && elsewhere_ != nullptr && elsewhere_->Keeps(actor)) {
+  if (restarts && elsewhere_ != nullptr && elsewhere_->Keeps(actor)) {
     elsewhere_->Keep(actor, told.epoch, {}, nullptr);
   }
   if (notify.phase != rules::ActorPhase::kDead) return;
@@ -380,7 +383,7 @@ void Actors::Notify(const Id& actor, Record& record, const rules::Notify& notify
 
 void Actors::TellGone(const Id& actor, const Record& record) {
   const wire::FarActorState told = StateOf(actor, record, wire::ActorPhase::kGone, {});
-  for (const ProcessId watcher : record.watchers) peers_.Send(watcher, told.state);
+  for (const ProcessId watcher : record.watchers.All()) peers_.Send(watcher, told.state);
   for (const NodeNumber node : record.nodes) elsewhere_->Tell(node, told);
 }
 
@@ -596,6 +599,10 @@ void Actors::Watch(NodeNumber node, const Id& actor) {
     return elsewhere_->Tell(node, StateOf(actor, record, wire::ActorPhase::kGone, {}));
   }
   record.nodes.insert(node);
+}
+
+void Actors::Watch(const Id& actor, rules::ActorWatchers watchers) {
+  if (const auto it = records_.find(actor); it != records_.end()) it->second.watchers = std::move(watchers);
 }
 
 void Actors::NodeDown(NodeNumber node, const std::string& why) {

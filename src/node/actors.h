@@ -19,6 +19,7 @@
 #include "node/placer.h"
 #include "node/worker_pool.h"
 #include "rules/actor_table.h"
+#include "rules/actor_watchers.h"
 #include "wire/cluster_messages.h"
 #include "wire/journal_messages.h"
 
@@ -119,6 +120,8 @@ class Actors {
   [[nodiscard]] std::vector<wire::FarJournal> Copies(const Id& actor) const;
   // Another node has callers of it; it is told what it is.
   void Watch(NodeNumber node, const Id& actor);
+  // Processes of this node that watched one which is at home here now.
+  void Watch(const Id& actor, rules::ActorWatchers watchers);
   void NodeDown(NodeNumber node, const std::string& why);
   // That runs here and is ready; nullptr: none.
   [[nodiscard]] Worker* WorkerOf(const Id& actor, std::uint32_t epoch) const;
@@ -137,7 +140,7 @@ class Actors {
   struct Moved {
     wire::ActorOptions options;
     Id job;
-    std::set<ProcessId> watchers;
+    rules::ActorWatchers watchers;
     std::set<NodeNumber> nodes;
   };
   Moved Move(const Id& actor);
@@ -176,7 +179,7 @@ class Actors {
     bool held = false;                    // it is about to move
     std::function<void()> stopped;        // of its process, if it is held
     int false_starts = 0;                 // in a row
-    std::set<ProcessId> watchers;         // who created or attached
+    rules::ActorWatchers watchers;        // who created or attached
     std::map<ProcessId, Caller> callers;  // of the current process only
   };
 

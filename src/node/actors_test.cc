@@ -1,5 +1,7 @@
 #include "node/actors.h"
 
+#include <algorithm>
+
 #include "node/test_node.h"
 
 namespace manta::node {
@@ -21,7 +23,9 @@ class ActorsTest : public NodeTest {
       if (!state.has_value() || state->phase == phase) return state;
     }
   }
-  static wire::AttachActor Attach(const Id& actor) { return {actor, shm::kChunksOffset, shm::kChunksOffset}; }
+  static wire::AttachActor Attach(const Id& actor, std::uint32_t restarts = 0) {
+    return {actor, shm::kChunksOffset, shm::kChunksOffset, 0, restarts};
+  }
 };
 
 TEST_F(ActorsTest, AnActorIsCreatedAndComesAlive) {
@@ -104,12 +108,39 @@ TEST_F(ActorsTest, ACrashedActorComesBackAsOftenAsItMay) {
   wire::CreateActor message = Make(1, "crash once");
   message.options.max_restarts = 1;
   driver->Send(message, 5);
+  driver->Send(Attach(Id{1, 9}));
   ASSERT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kRestarting).has_value());
   ASSERT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kAlive).has_value());
   driver->Send(wire::KillActor{Id{1, 9}, true});
   const auto dead = AwaitPhase(*driver, wire::ActorPhase::kDead);
   ASSERT_TRUE(dead.has_value());
   EXPECT_EQ(dead->failure.code, Code::kActorDied);
+}
+
+// The actor's next process would serve a queue that the caller makes anew when it hears of the restart.
+TEST_F(ActorsTest, ACallerThatHasYetToHearOfARestartIsNotIntroduced) {
+  Start(1);
+  const auto driver = Driver(1);
+  const auto other = Driver(2);
+  wire::CreateActor message = Make(1);
+  message.options.max_restarts = 1;
+  driver->Send(message, 5);
+  driver->Send(Attach(Id{1, 9}));
+  const std::string introduced = Cat("caller ", driver->welcome.process);
+  driver->AwaitLine(introduced);
+  driver->Send(wire::KillActor{Id{1, 9}, true});
+  ASSERT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kRestarting).has_value());
+  ASSERT_TRUE(AwaitPhase(*driver, wire::ActorPhase::kAlive).has_value());
+  driver->Send(Attach(Id{1, 9}, 0));  // as if it had not come that far
+  ASSERT_TRUE(driver->AwaitStatus([](const auto&) { return true; }));
+  other->Send(Attach(Id{1, 9}));
+  const auto count = [&](const std::vector<wire::LogLine>& lines) {
+    return std::count_if(lines.begin(), lines.end(), [&](const auto& line) { return line.text == introduced; });
+  };
+  EXPECT_EQ(count(driver->AwaitLine(Cat("caller ", other->welcome.process))), 1);
+  driver->Send(Attach(Id{1, 9}, 1));
+  driver->lines.clear();
+  EXPECT_EQ(count(driver->AwaitLine(introduced)), 1);
 }
 
 TEST_F(ActorsTest, ACrashSaysWhichSignal) {

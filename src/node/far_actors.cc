@@ -576,7 +576,7 @@ void FarActors::Attach(Peer& peer, const wire::AttachActor& message) {
   }
   const auto [it, fresh] = seen_.try_emplace(message.actor);
   Seen& seen = it->second;
-  seen.watchers.insert(peer.process);
+  if (!seen.watchers.Attach(peer.process, message.restarts)) return;
   seen.callers[peer.process] = Caller{message.queue, message.lane, 0};
   if (fresh) {
     if (parts_.cluster.Find(home) == nullptr) {
@@ -608,7 +608,10 @@ void FarActors::OnState(NodeNumber from, const wire::FarActorState& message) {
     return;
   }
   if (message.state.phase != wire::ActorPhase::kStarting) {
-    for (const ProcessId watcher : seen.watchers) parts_.peers.Send(watcher, message.state);
+    const bool restarts = message.state.phase == wire::ActorPhase::kRestarting;
+    for (const ProcessId watcher : restarts ? seen.watchers.Restarted() : seen.watchers.All()) {
+      parts_.peers.Send(watcher, message.state);
+    }
   }
   if (message.state.phase == wire::ActorPhase::kRestarting || message.state.phase == wire::ActorPhase::kDead) {
     seen.callers.clear();  // they attach again
@@ -631,7 +634,7 @@ void FarActors::OnAttached(const wire::FarActorAttached& message) {
 
 void FarActors::ProcessDied(ProcessId process) {
   for (auto& [id, seen] : seen_) {
-    seen.watchers.erase(process);
+    seen.watchers.Remove(process);
     seen.callers.erase(process);
   }
 }
@@ -714,8 +717,9 @@ void FarActors::HomeFound(const Id& actor, NodeNumber home, const Status& lost) 
   seen.callers.clear();  // they attach again
   seen.last = {};
   seen.home = home;
-  for (const ProcessId watcher : seen.watchers) parts_.peers.Send(watcher, state);
+  for (const ProcessId watcher : seen.watchers.Restarted()) parts_.peers.Send(watcher, state);
   if (IsHere(home)) {
+    parts_.actors.Watch(actor, std::move(seen.watchers));
     seen_.erase(it);
   } else {
     parts_.cluster.links().Send(home, wire::FarWatchActor{actor});
@@ -727,9 +731,9 @@ void FarActors::SeenDead(const Id& actor, const std::string& why) {
   if (it == seen_.end()) return;
   wire::ActorState state = ActorIs(actor, wire::ActorPhase::kDead);
   state.failure = Failure{Code::kActorDied, Cat("actor ", ToString(actor), " died: ", why), {}, {}};
-  for (const ProcessId watcher : it->second.watchers) parts_.peers.Send(watcher, state);
+  for (const ProcessId watcher : it->second.watchers.All()) parts_.peers.Send(watcher, state);
   state.phase = wire::ActorPhase::kGone;
-  for (const ProcessId watcher : it->second.watchers) parts_.peers.Send(watcher, state);
+  for (const ProcessId watcher : it->second.watchers.All()) parts_.peers.Send(watcher, state);
   seen_.erase(it);
 }
 

@@ -137,7 +137,7 @@ class FarActors final : public ActorsElsewhere {
   struct Seen {
     NodeNumber home = 0;  // 0: it is looked for
     wire::FarActorState last;
-    std::set<ProcessId> watchers;
+    rules::ActorWatchers watchers;
     std::map<ProcessId, Caller> callers;
   };
 

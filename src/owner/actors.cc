@@ -165,6 +165,7 @@ Status Owner::SendAttach(ActorEntry* actor) {
   message.queue = actor->queue->offset;
   message.lane = actor->lane->offset;
   message.home = actor->home;
+  message.restarts = actor->restarts;
   actor->attached = true;
   return link().Send(message);
 }
@@ -273,6 +274,7 @@ void Owner::ApplyActorState(ActorEntry* actor, const wire::ActorState& state) {
 // Its process died and another will take over.
 void Owner::RestartActor(ActorEntry* actor, const wire::ActorState& state) {
   if (!actor->attached) return;
+  ++actor->restarts;
   actor->lane->broken = 0;
   ResendCalls(actor, state);
   static_cast<void>(AttachActor(actor));

@@ -135,7 +135,8 @@ struct ActorEntry {
   NodeNumber home = 0;      // of the cluster: who decides about it
   std::uint32_t holds = 0;  // the daemon counts for us, to be dropped with the last handle
   bool attached = false;
-  bool killed = false;  // by us, for good
+  std::uint32_t restarts = 0;  // that we were told of since
+  bool killed = false;         // by us, for good
   wire::ActorPhase phase = wire::ActorPhase::kStarting;
   Failure failure;  // once dead
   Failure crash;    // the last, of one that came back

@@ -366,13 +366,14 @@ struct ActorFailed {
 };
 // P -> N: I call this actor through this queue and lane of my arena. Passed on as ActorCaller when
 // the actor runs. Forgotten when the actor's process dies: after ActorState{kRestarting} the caller
-// attaches again (with a queue in which the calls to be retried come first).
+// attaches again (with a queue in which the calls to be retried come first). One that passed that word is void.
 struct AttachActor {
   static constexpr Kind kKind = Kind::kAttachActor;
   Id actor;
   std::uint64_t queue = 0;
   std::uint64_t lane = 0;
   NodeNumber home = 0;
+  std::uint32_t restarts = 0;  // that the caller has heard of since it first attached
 };
 // N -> W. Descriptor: the caller's arena, unless it is on another node.
 struct ActorCaller {
