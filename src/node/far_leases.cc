@@ -11,6 +11,7 @@ constexpr std::int64_t kAskAgainUs = 50'000;   // the head said: wait where you 
 constexpr std::int64_t kHeadGoneUs = 100'000;  // before asking a head that was out of reach
 constexpr std::int64_t kManyBouncesUs = 20'000;
 constexpr std::size_t kManyBounces = 8;
+constexpr int kManyLost = 3;
 constexpr double kBytesPerUs = 1'000;  // as the global scheduler guesses
 
 std::uint64_t ClassOf(std::uint64_t function, const Resources& need) {
@@ -374,9 +375,13 @@ void FarLeases::RegisterAnswers() {
   });
   links.On<wire::FarLeaseLost>([this](NodeNumber from, const wire::FarLeaseLost& message, std::uint64_t) {
     Key key;
-    const Far* far = FindByNumber(from, message.request, &key);
+    Far* far = FindByNumber(from, message.request, &key);
     if (far == nullptr) return;
-    if (far->state != Far::State::kGiven) return Refuse(key, message.failure);
+    if (far->state != Far::State::kGiven) {
+      // Before it could be reached: nothing of the owner's was there. One that always dies is the program's fault.
+      if (++far->lost > kManyLost) return Refuse(key, message.failure);
+      return Anew(key, true);
+    }
     peers_.Send(key.owner, wire::LeaseLost{key.request, message.worker, message.failure, message.token});
     Forget(key);
   });

@@ -124,6 +124,7 @@ class FarLeases {
     ProcessId worker = kNoProcess;
     std::vector<rules::NodeId> refused;
     bool sent = false;  // FarLease
+    int lost = 0;       // workers, before they could be reached
     base::Loop::TimerId retry = 0;
   };
   // A request in the local queue that may still go up.

@@ -306,10 +306,7 @@ void Owner::OnFarClosed(std::uint32_t index, std::uint64_t serial, const Status&
         for (const wire::ActorState& state : std::exchange(actor->unread, {})) ApplyActorState(actor, state);
       }
     } else if (far.over) {
-      const Failure broken{
-          Code::kWorkerCrashed, Cat("the connection to worker ", lane->pid, " on another node broke"), {}, {}};
-      // After an orderly end nothing is left to be lost.
-      ReleaseLease(*lane, far.lost.ok() ? &broken : &far.lost);
+      ReleaseLease(*lane, far.lost.ok() ? nullptr : &far.lost);
     } else if (!far.bye) {
       static_cast<void>(
           link().Send(wire::LeaseBroken{lane->request, why.ok() ? "the worker closed the connection" : why.message()}));

@@ -180,6 +180,13 @@ void Owner::EndLease(std::uint64_t request, const Failure* lost, std::uint64_t t
 
 void Owner::ReleaseLease(Lane& lane, const Failure* lost) {
   ClassQueue& queue = *lane.queue;
+  // After an orderly end nothing is left to be lost, unless the connection broke before its last words had come.
+  Failure broken;
+  if (lost == nullptr && lane.far != nullptr) {
+    broken =
+        Failure{Code::kWorkerCrashed, Cat("the connection to worker ", lane.pid, " on another node broke"), {}, {}};
+    lost = &broken;
+  }
   if (lost == nullptr) ReadLane(lane);
   if (std::erase(queue.lanes, &lane) == 0) --queue.requests;
   if (lost != nullptr) LoseLane(lane, *lost);
