@@ -51,10 +51,7 @@ void SetDefaults(Options& options) {
   if (config.store_bytes == 0)
     config.store_bytes = std::max<std::uint64_t>(manta::store::AvailableMemory() / 10 * 4, 64U << 20);
   if (config.state_folder.empty()) config.state_folder = config.cluster.secrets;
-  if (config.state_folder.empty()) {
-    const char* const named = std::getenv("MANTA_SECRETS");
-    config.state_folder = named != nullptr ? std::string(named) : manta::wire::Secrets::DefaultFolder();
-  }
+  if (config.state_folder.empty()) config.state_folder = manta::wire::Secrets::DefaultFolder();
   if (config.spill_folder == "none") {
     config.spill_folder.clear();
   } else if (config.spill_folder.empty()) {

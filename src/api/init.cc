@@ -182,9 +182,7 @@ std::vector<std::string> LocalClusters() {
 // Of the node on this machine that belongs to a cluster which `manta start` or `manta cluster` started here; with
 // `head` only if that is its head's address. Empty: there is none that lives.
 std::string LocalNode(const std::string& head) {
-  const char* const named = std::getenv("MANTA_SECRETS");
-  const Result<wire::LocalCluster> cluster =
-      wire::LocalCluster::Read(named != nullptr ? std::string(named) : wire::Secrets::DefaultFolder());
+  const Result<wire::LocalCluster> cluster = wire::LocalCluster::Read(wire::Secrets::DefaultFolder());
   if (!cluster.ok() || (!head.empty() && cluster.value().head != head)) return {};
   return cluster.value().LivingNode();
 }
