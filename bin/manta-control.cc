@@ -37,6 +37,7 @@
 #include "control/scheduler.h"
 #include "control/server.h"
 #include "control/tables.h"
+#include "parse.h"
 #include "types/resources.h"
 #include "wire/address.h"
 #include "wire/authority.h"
@@ -496,7 +497,7 @@ int main(int argc, char** argv) {
                  "NAME=AMOUNT that a job may have at a time, on all nodes together (CPU=8); repeat for more")
       ->excludes(scheduler);
   app.add_option("--ready-fd", options.ready_fd, "write the address there once connections are accepted");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto wrong = manta::cli::Parse(app, "manta-control", argc, argv)) return *wrong;
   if (!options.redis.empty() && folder->count() > 0 && !options.member) {
     return Complain(Status(Code::kInvalid, "--redis and --folder exclude each other, except for a --member"));
   }

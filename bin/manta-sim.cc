@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "parse.h"
 #include "sim/scenarios.h"
 #include "sim/soak.h"
 
@@ -176,7 +177,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "of `recovery` (default: 1000) and `soak` (default: no end), from --seed on");
   app.add_flag("--chains", chains, "`soak` with chains only");
   app.add_option("--json", json, "also write the tables to this file");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto wrong = manta::cli::Parse(app, "manta-sim", argc, argv)) return *wrong;
   if (name == "recovery") return RunRecovery(1e9, seeds > 0 ? seeds : 1'000, settings.seed);
   if (name == "soak" && chains) return RunChains(seconds, seeds > 0 ? seeds : kNoEnd, settings.seed);
   if (name == "soak") {

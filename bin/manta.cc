@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "parse.h"
 #include "wire/secrets.h"
 
 namespace manta::cli {
@@ -19,7 +20,8 @@ int main(int argc, char** argv) {
   line.app.require_subcommand(1);
   line.app.fallthrough();
   line.app.set_version_flag("--version", "manta " MANTA_VERSION, "which release this is");
-  line.app.add_option("--secrets", line.folder, "folder of the cluster's token, state and logs (default ~/.manta)");
+  line.app.add_option("--secrets", line.folder,
+                      "folder of the cluster's token, state and logs (default $MANTA_SECRETS, else ~/.manta)");
   manta::cli::AddStart(line);
   manta::cli::AddStop(line);
   manta::cli::AddStatus(line);
@@ -30,7 +32,7 @@ int main(int argc, char** argv) {
   manta::cli::AddCluster(line);
   manta::cli::AddLineage(line);
   manta::cli::AddReplay(line);
-  CLI11_PARSE(line.app, argc, argv);
+  if (const auto wrong = manta::cli::Parse(line.app, "manta", argc, argv)) return *wrong;
   if (line.folder.empty()) {
     return manta::cli::Complain(manta::Status(manta::Code::kInvalid, "there is no HOME: say --secrets FOLDER"));
   }

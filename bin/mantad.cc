@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "node/daemon.h"
+#include "parse.h"
 #include "store/memory.h"
+#include "store/spill.h"
 #include "wire/secrets.h"
 
 namespace {
@@ -51,10 +53,7 @@ void SetDefaults(Options& options) {
   if (config.store_bytes == 0)
     config.store_bytes = std::max<std::uint64_t>(manta::store::AvailableMemory() / 10 * 4, 64U << 20);
   if (config.state_folder.empty()) config.state_folder = config.cluster.secrets;
-  if (config.state_folder.empty()) {
-    const char* const named = std::getenv("MANTA_SECRETS");
-    config.state_folder = named != nullptr ? std::string(named) : manta::wire::Secrets::DefaultFolder();
-  }
+  if (config.state_folder.empty()) config.state_folder = manta::wire::Secrets::DefaultFolder();
   if (config.spill_folder == "none") {
     config.spill_folder.clear();
   } else if (config.spill_folder.empty()) {
@@ -93,6 +92,15 @@ std::string SetResources(Options& options) {
   total.Set("memory", Units(MemoryToShareOut()));
   if (const std::string wrong = AddAmounts("--resource", options.resources, &total); !wrong.empty()) return wrong;
   return AddAmounts("--job-quota", options.job_quota, &options.config.job_quota);
+}
+
+// What was said of the store.
+manta::Status CheckStore(const manta::node::Config& config) {
+  if (config.store_bytes != 0) {
+    if (manta::Status s = manta::store::CheckStoreBytes(config.store_bytes); !s.ok()) return s;
+  }
+  if (config.spill_folder.empty() || config.spill_folder == "none") return {};
+  return manta::store::SpillFiles::Check(config.spill_folder);
 }
 
 // Empty, or what is wrong.
@@ -206,7 +214,11 @@ int main(int argc, char** argv) {
   app.add_option("--spill-limit", options.config.spill_limit,
                  "bytes of objects to have there at most, and of lineage of each process");
   options.config.store_bytes = 0;
-  CLI11_PARSE(app, argc, argv);
+  if (const auto wrong = manta::cli::Parse(app, "mantad", argc, argv)) return *wrong;
+  if (const manta::Status wrong = CheckStore(options.config); !wrong.ok()) {
+    std::fprintf(stderr, "mantad: %s\n", wrong.message().c_str());
+    return 2;
+  }
   SetDefaults(options);
   if (!cluster.head.empty() && name->count() == 0) options.config.node.clear();
   if (const std::string wrong = SetLabels(options); !wrong.empty()) {

@@ -89,6 +89,8 @@ TEST_F(LineageTest, AfterTheDriverIsKilledEveryIdIsDerivedAndTasksGiveTheSameRes
     EXPECT_NE(replay.out.find(id), std::string::npos) << replay.out;
     EXPECT_EQ(replay.out.find("main runs"), std::string::npos);
   }
+  const Answer gdb = Manta({"replay", After(out, "id"), "--gdb"});
+  EXPECT_NE(gdb.out.find("Breakpoint 1, manta_replay_begin"), std::string::npos) << gdb.out << gdb.err;
   const Answer sample = Manta({"replay", "--job", "demo", "--sample", "1000"});
   EXPECT_EQ(sample.status, 0) << sample.out << sample.err;
   EXPECT_NE(sample.out.find("1000 of 1000 tasks gave the recorded result"), std::string::npos)

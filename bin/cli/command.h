@@ -14,6 +14,7 @@
 namespace manta::cli {
 
 constexpr std::int64_t kAnswerUs = 5'000'000;
+constexpr int kMaxValid = 365 * 86'400;  // seconds, of a join token
 
 struct Line {
   explicit Line(std::string about) : app(std::move(about)) {}

@@ -32,6 +32,9 @@ struct NodeFlags {
   [[nodiscard]] std::vector<std::string> Words() const;
 };
 
+// Takes "512M" for 536870912.
+CLI::Validator IsBytes();
+
 // "--flag value" for what was said.
 void AddWord(const char* flag, const std::string& value, std::vector<std::string>* words);
 

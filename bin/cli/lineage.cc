@@ -19,7 +19,9 @@ struct Options {
 int ShowLineage(const std::string& state, const Options& options) {
   using lineage::TaskRecord;
   if (options.job.empty()) {
-    for (const std::string& name : lineage::JobsIn(state)) std::printf("%s\n", name.c_str());
+    const std::vector<std::string> jobs = lineage::JobsIn(state);
+    for (const std::string& name : jobs) std::printf("%s\n", name.c_str());
+    if (jobs.empty()) std::fprintf(stderr, "manta: no job has left anything in %s/jobs\n", state.c_str());
     return 0;
   }
   if (const Status status = lineage::CheckJobName(options.job); !status.ok()) return Complain(status);

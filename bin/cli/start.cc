@@ -4,12 +4,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "node/launch.h"
+#include "wire/address.h"
 #include "wire/join.h"
 #include "wire/local_cluster.h"
 #include "wire/secrets.h"
@@ -34,7 +36,7 @@ struct Options {
   std::vector<std::string> labels;
   std::vector<std::string> redis;
   std::string redis_password_file;
-  double valid = 3600;
+  int valid = 3600;
   HeadFlags head_flags;
   NodeFlags node_flags;
 };
@@ -59,12 +61,13 @@ void SayHowToJoin(const std::string& folder, const Options& options, const Local
   }
   Result<std::shared_ptr<Secrets>> secrets = Secrets::Open(folder);
   if (!secrets.ok()) return;
-  const Result<std::string> token =
-      wire::MakeJoinToken(**secrets, cluster.head, static_cast<std::int64_t>(options.valid));
-  if (token.ok()) {
-    std::printf("another machine, once (`manta token` makes more): manta start --join %s --token %s\n",
-                cluster.head.c_str(), token.value().c_str());
+  const Result<std::string> token = wire::MakeJoinToken(**secrets, cluster.head, options.valid);
+  if (!token.ok()) {
+    Complain(token.status());
+    return;
   }
+  std::printf("another machine, once (`manta token` makes more): manta start --join %s --token %s\n",
+              cluster.head.c_str(), token.value().c_str());
 }
 
 int StartHead(const std::string& folder, const Options& options) {
@@ -121,7 +124,19 @@ Result<std::string> JoinTokenOf(const Options& options) {
   return token;
 }
 
+// Before anything is started or written. Who listens there is the daemon's business: a head may be about to come back.
+Status CheckAddress(const std::string& list) {
+  std::istringstream addresses(list);
+  for (std::string one; std::getline(addresses, one, ',');) {
+    const Result<wire::Address> address = wire::ParseAddress(one);
+    if (!address.ok()) return address.status();
+    if (const Status found = wire::Resolve(address.value()).status(); !found.ok()) return found;
+  }
+  return {};
+}
+
 int StartNode(const std::string& folder, const Options& options) {
+  if (const Status status = CheckAddress(options.join); !status.ok()) return Complain(status);
   const Result<std::string> token = JoinTokenOf(options);
   if (!token.ok()) return Complain(token.status());
   if (!token.value().empty() && !Secrets::Open(folder).ok()) {
@@ -152,7 +167,7 @@ int StartNode(const std::string& folder, const Options& options) {
 }
 
 int Start(const std::string& folder, const Options& options) {
-  if (options.head == !options.join.empty()) {
+  if (!options.head && options.join.empty()) {
     return Complain(Status(Code::kInvalid, "say --head, or --join ADDRESS of a head"));
   }
   if (options.name.find_first_of(" \t\n") != std::string::npos) {
@@ -178,11 +193,15 @@ void AddStart(Line& line) {
   const auto options = std::make_shared<Options>();
   CLI::App* start =
       AddCommand(line, "start", "starts the head of a cluster, or a node that joins one", options, &Start);
-  start->add_flag("--head", options->head, "a new cluster, with its first node on this machine");
-  start->add_option("--join", options->join, "the address of a head: this machine becomes a node of its cluster");
-  start->add_option("--token", options->token,
-                    "the join token that the head printed (others on this machine can see it here)");
-  start->add_option("--token-file", options->token_file, "a file with it, or - for standard input");
+  CLI::Option* head = start->add_flag("--head", options->head, "a new cluster, with its first node on this machine");
+  CLI::Option* join =
+      start->add_option("--join", options->join, "the address of a head: this machine becomes a node of its cluster")
+          ->excludes(head);
+  start
+      ->add_option("--token", options->token,
+                   "the join token that the head printed (others on this machine can see it here)")
+      ->needs(join);
+  start->add_option("--token-file", options->token_file, "a file with it, or - for standard input")->needs(join);
   start->add_option("--listen", options->listen,
                     "host:port; beyond this machine everything is encrypted (default 127.0.0.1:6400 for the head)");
   start->add_flag("--tls", options->tls, "encrypt on this machine, too");
@@ -190,11 +209,16 @@ void AddStart(Line& line) {
   start->add_option("--cpus", options->cpus, "CPUs to share out (default: all)");
   start->add_option("--gpus", options->gpus, "GPUs to share out");
   start->add_option("--label,--labels", options->labels, "KEY=VALUE,... that tasks can ask for; repeat for more");
-  start->add_option("--redis", options->redis, "keep the head's tables in Redis 7: unix:/path or host:port; repeat");
-  start->add_option("--redis-password-file", options->redis_password_file, "its password; mode 0600");
+  CLI::Option* redis =
+      start->add_option("--redis", options->redis, "keep the head's tables in Redis 7: unix:/path or host:port; repeat")
+          ->needs(head);
+  start->add_option("--redis-password-file", options->redis_password_file, "its password; mode 0600")->needs(redis);
   start->add_option("--valid", options->valid, "seconds for which the printed join token is good")
+      ->check(CLI::Range(1, kMaxValid))
+      ->needs(head)
       ->capture_default_str();
   options->head_flags.AddTo(*start);
+  for (const char* one : {"--job-quota", "--schedulers"}) start->get_option(one)->needs(head);
   options->node_flags.AddTo(*start);
 }
 

@@ -18,7 +18,7 @@ using wire::Secrets;
 struct Options {
   bool rotate = false;
   double grace = 60;
-  double valid = 3600;
+  int valid = 3600;
 };
 
 int ShowToken(const std::string& folder, const Options& options) {
@@ -48,8 +48,7 @@ int ShowToken(const std::string& folder, const Options& options) {
                  local.value().head.c_str(), folder.c_str(), local.value().head.c_str());
     return 1;
   }
-  const Result<std::string> token =
-      wire::MakeJoinToken(**secrets, local.value().head, static_cast<std::int64_t>(options.valid));
+  const Result<std::string> token = wire::MakeJoinToken(**secrets, local.value().head, options.valid);
   if (!token.ok()) return Complain(token.status());
   std::printf("%s\n", token.value().c_str());
   return 0;
@@ -66,7 +65,9 @@ void AddToken(Line& line) {
       ->check(CLI::Range(0.0, 1e6))
       ->needs(rotate)
       ->capture_default_str();
-  token->add_option("--valid", options->valid, "seconds for which it is good")->capture_default_str();
+  token->add_option("--valid", options->valid, "seconds for which it is good")
+      ->check(CLI::Range(1, kMaxValid))
+      ->capture_default_str();
 }
 
 }  // namespace manta::cli

@@ -18,7 +18,7 @@ struct Config {
   double gpus = 0;
   std::map<std::string, double> resources;    // anything else, by name
   std::map<std::string, std::string> labels;  // of the node; see manta/placement.h
-  std::uint64_t store_bytes = 0;              // 0: 30% of the machine's memory
+  std::uint64_t store_bytes = 0;              // 0: 40% of the memory that is free
   std::string spill_folder;                   // for what finds no room; empty: the system's for temporary files
   std::uint64_t spill_bytes = 0;              // 0: as much as the disk has
   std::uint64_t lineage_memory = 0;           // of a process, for rebuilding lost values; 0: 256 MB (doc/lineage.md)

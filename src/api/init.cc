@@ -23,6 +23,8 @@
 #include "lineage/recall.h"
 #include "manta/manta.h"
 #include "owner/owner.h"
+#include "store/memory.h"
+#include "store/spill.h"
 #include "wire/local_cluster.h"
 #include "wire/secrets.h"
 #include "worker/stack.h"
@@ -91,15 +93,9 @@ Status CheckConfig(const Config& config) {
   if (Status s = owner::ToResources(0, 0, config.quota, &ignored); !s.ok()) {
     return Status(Code::kInvalid, Cat("Init: bad quota: ", s.message()));
   }
-  const std::uint64_t memory =
-      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if (config.store_bytes > memory) {
-    return Status(Code::kInvalid, Cat("Init: Config::store_bytes asks for ", Bytes(config.store_bytes),
-                                      ", but this machine has ", Bytes(memory), " of memory"));
-  }
-  if (config.store_bytes != 0 && config.store_bytes < (1ULL << 20)) {
-    return Status(Code::kInvalid,
-                  Cat("Init: a store of ", Bytes(config.store_bytes), " is too small; give at least 1 MiB"));
+  if (config.store_bytes != 0) {
+    if (Status s = store::CheckStoreBytes(config.store_bytes); !s.ok())
+      return Status(s.code(), Cat("Init: ", s.message()));
   }
   if (!config.job.empty()) {
     if (Status s = lineage::CheckJobName(config.job); !s.ok()) return Status(s.code(), Cat("Init: ", s.message()));
@@ -107,9 +103,10 @@ Status CheckConfig(const Config& config) {
     return Status(Code::kInvalid,
                   "Init: only a job with a name (Config::job) can be resumed, or have its lineage kept");
   }
-  if (!config.spill_folder.empty() && access(config.spill_folder.c_str(), W_OK | X_OK) != 0) {
-    return Status(Code::kInvalid,
-                  Cat("Init: the spill folder '", config.spill_folder, "' cannot be written: ", std::strerror(errno)));
+  if (!config.spill_folder.empty()) {
+    if (Status s = store::SpillFiles::Check(config.spill_folder); !s.ok()) {
+      return Status(s.code(), Cat("Init: ", s.message()));
+    }
   }
   return {};
 }
@@ -182,9 +179,7 @@ std::vector<std::string> LocalClusters() {
 // Of the node on this machine that belongs to a cluster which `manta start` or `manta cluster` started here; with
 // `head` only if that is its head's address. Empty: there is none that lives.
 std::string LocalNode(const std::string& head) {
-  const char* const named = std::getenv("MANTA_SECRETS");
-  const Result<wire::LocalCluster> cluster =
-      wire::LocalCluster::Read(named != nullptr ? std::string(named) : wire::Secrets::DefaultFolder());
+  const Result<wire::LocalCluster> cluster = wire::LocalCluster::Read(wire::Secrets::DefaultFolder());
   if (!cluster.ok() || (!head.empty() && cluster.value().head != head)) return {};
   return cluster.value().LivingNode();
 }

@@ -61,7 +61,7 @@ void ChainMaster::Grant(std::int64_t now_us, ChainMasterActions* actions) {
   if (!tail.alive || tail.epoch != config_.epoch || !MayGrant(now_us)) return;
   granted_epoch_ = config_.epoch;
   tail.lease_until_us = now_us + times_.lease_us + times_.drift_us;
-  actions->push_back(ChainSend{ToMember(config_.tail()), ChainGrant{config_.epoch, tail.sent_us}});
+  actions->emplace_back(ChainSend{ToMember(config_.tail()), ChainGrant{config_.epoch, tail.sent_us}});
 }
 
 bool ChainMaster::MayGrant(std::int64_t now_us) const {

@@ -14,6 +14,7 @@
 #include "base/memory_group.h"
 #include "shm/mapping.h"
 #include "store/segment.h"
+#include "types/text.h"
 
 namespace manta::store {
 namespace {
@@ -94,6 +95,19 @@ std::uint64_t AvailableMemory() {
     available = std::min(available, group.limit > group.used ? group.limit - group.used : 0);
   }
   return available;
+}
+
+Status CheckStoreBytes(std::uint64_t bytes) {
+  const std::uint64_t memory =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (bytes > memory) {
+    return {Code::kInvalid, Cat("a store of ", Bytes(bytes), " (store_bytes) is more than the ", Bytes(memory),
+                                " of memory that this machine has; give less")};
+  }
+  if (bytes < (1ULL << 20)) {
+    return {Code::kInvalid, Cat("a store of ", Bytes(bytes), " (store_bytes) is too small; give at least 1 MiB")};
+  }
+  return {};
 }
 
 }  // namespace manta::store

@@ -35,4 +35,7 @@ class SegmentMemory {
 // a segment that would only be killed for.
 [[nodiscard]] std::uint64_t AvailableMemory();
 
+// kInvalid: a store of so many bytes is more than the machine, or too little to be of use.
+Status CheckStoreBytes(std::uint64_t bytes);
+
 }  // namespace manta::store

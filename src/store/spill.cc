@@ -17,16 +17,27 @@ constexpr std::uint64_t kFileBytes = 1ULL << 30;  // a new file after this many
 constexpr std::uint64_t kStep = 64ULL << 20;      // of one write or read
 constexpr std::uint64_t kBlock = 4096;            // what a hole is rounded to; pieces start at one
 std::uint64_t RoundUp(std::uint64_t value) { return (value + kBlock - 1) / kBlock * kBlock; }
-}  // namespace
 
-Status SpillFiles::Open() {
-  if (current_ != nullptr && current_->end < kFileBytes) return {};
-  base::Fd fd(open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+base::Fd MakeFile(const std::string& folder) {
+  base::Fd fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!fd.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-    std::string name = folder_ + "/manta-spill-XXXXXX";
+    std::string name = folder + "/manta-spill-XXXXXX";
     fd.Reset(mkostemp(name.data(), O_CLOEXEC));
     if (fd.valid()) unlink(name.c_str());
   }
+  return fd;
+}
+
+}  // namespace
+
+Status SpillFiles::Check(const std::string& folder) {
+  if (MakeFile(folder).valid()) return {};
+  return {Code::kInvalid, Cat("the spill folder '", folder, "' cannot be written: ", std::strerror(errno))};
+}
+
+Status SpillFiles::Open() {
+  if (current_ != nullptr && current_->end < kFileBytes) return {};
+  base::Fd fd = MakeFile(folder_);
   if (!fd.valid()) {
     return {Code::kIo,
             Cat("cannot make a spill file in '", folder_, "': ", std::strerror(errno),

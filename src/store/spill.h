@@ -31,6 +31,9 @@ class SpillFiles {
   // An empty folder: no spilling. `limit`: bytes on disk at any time.
   SpillFiles(std::string folder, std::uint64_t limit) : folder_(std::move(folder)), limit_(limit) {}
 
+  // kInvalid: no file can be made in `folder`. Told before it is needed, in the middle of somebody's work.
+  static Status Check(const std::string& folder);
+
   [[nodiscard]] bool enabled() const { return !folder_.empty(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }

@@ -83,7 +83,9 @@ Status Listener::Bind() {
   if (bind(socket_.get(), target.get(), target.size) != 0) {
     const Code code = errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EACCES ? Code::kInvalid : Code::kIo;
     return Status(code, Cat("cannot listen at ", options_.address, ": ", std::strerror(errno),
-                            errno == EADDRINUSE ? "; stop who has it, or name another port (0: any)" : ""));
+                            errno == EADDRINUSE      ? "; stop who has it, or name another port (0: any)"
+                            : errno == EADDRNOTAVAIL ? "; name an address that this machine has"
+                                                     : ""));
   }
   address_ = LocalOf(socket_.get()).text();
   return options_.later ? Status() : Begin();

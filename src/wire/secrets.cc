@@ -198,6 +198,7 @@ Result<Keys> ParseKeys(std::string_view text) {
 // ---- Secrets ----
 
 std::string Secrets::DefaultFolder() {
+  if (const char* said = std::getenv("MANTA_SECRETS"); said != nullptr && *said != '\0') return said;
   if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/') return Cat(state, "/manta");
   if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return Cat(home, "/.manta");
   return {};

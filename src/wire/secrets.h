@@ -52,7 +52,7 @@ using KeyId = std::array<std::byte, 8>;
 
 class Secrets {
  public:
-  // $XDG_STATE_HOME/manta, else ~/.manta. Empty if there is neither.
+  // $MANTA_SECRETS, else $XDG_STATE_HOME/manta, else ~/.manta. Empty if there is none of them.
   [[nodiscard]] static std::string DefaultFolder();
 
   // Uses the folder as it is; kNotFound if there is no token in it.

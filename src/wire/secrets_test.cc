@@ -181,10 +181,15 @@ TEST(Secrets, ATokenFileThatIsNoneIsCorruptAndIsNotReplaced) {
   EXPECT_EQ(Secrets::OpenOrCreate(folder).status().code(), Code::kCorrupt);
 }
 
-TEST(Secrets, TheDefaultFolderFollowsXdgThenHome) {
+TEST(Secrets, TheDefaultFolderFollowsItsOwnVariableThenXdgThenHome) {
   const char* const state = std::getenv("XDG_STATE_HOME");
   const std::string saved = state != nullptr ? state : "";
+  const char* const named = std::getenv("MANTA_SECRETS");
+  const std::string before = named != nullptr ? named : "";
+  setenv("MANTA_SECRETS", "/named", 1);
   setenv("XDG_STATE_HOME", "/somewhere", 1);
+  EXPECT_EQ(Secrets::DefaultFolder(), "/named");
+  unsetenv("MANTA_SECRETS");
   EXPECT_EQ(Secrets::DefaultFolder(), "/somewhere/manta");
   unsetenv("XDG_STATE_HOME");
   const char* const home = std::getenv("HOME");
@@ -192,6 +197,7 @@ TEST(Secrets, TheDefaultFolderFollowsXdgThenHome) {
     EXPECT_EQ(Secrets::DefaultFolder(), std::string(home) + "/.manta");
   }
   if (state != nullptr) setenv("XDG_STATE_HOME", saved.c_str(), 1);
+  if (named != nullptr) setenv("MANTA_SECRETS", before.c_str(), 1);
 }
 
 }  // namespace
