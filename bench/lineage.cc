@@ -40,11 +40,14 @@ class Owner {
 
   void Call(std::uint64_t index, std::span<const std::byte> arguments, std::span<const std::byte> answer) {
     encoder_.Value(encoder_.Task({kJob, 0, index}, header_, "", {}, arguments), 0, answer);
+    if (!encoder_.settled()) return;
     if (encoder_.waiting()) AwaitRoom();
     if (bell().sleeping.load(std::memory_order_relaxed) != 0) bell().Ring();
   }
+  void Settle() { encoder_.Settle(); }
   // All of it is on disk.
   void Commit() {
+    Settle();
     const std::uint32_t mine = memory().asked.fetch_add(1) + 1;
     bell().Rouse();
     while (memory().done.load() != mine) Pause();
@@ -98,6 +101,7 @@ double LineagePerSecond(double seconds, bool plain) {
         owner.Call(count, std::as_bytes(std::span(arguments)), std::as_bytes(std::span(answer)));
       }
     }
+    owner.Settle();
   }
   owner.Commit();
   return static_cast<double>(count) / (Now() - begin);

@@ -135,6 +135,19 @@ TEST_F(LineageTest, WhatWasCommittedIsThereWhenWhatCameLaterIsCutOff) {
   }
 }
 
+TEST_F(LineageTest, CallsThatAreAllAlikeAreOnDiskThoughNobodyCommits) {
+  Child driver("durable", {"alike", "alike"});
+  ASSERT_TRUE(driver.Says("done", 60s)) << driver.Out() << driver.Err();
+  Answer lineage;
+  for (int i = 0; i < 100 && lineage.out.find("1000 finished") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(10ms);
+    lineage = Manta({"lineage", "alike"});
+  }
+  EXPECT_NE(lineage.out.find("1000 finished, of which 0 failed"), std::string::npos) << lineage.out << lineage.err;
+  EXPECT_EQ(CallsIn(lineage.out), 1000U) << lineage.out;
+  Kill(driver);
+}
+
 TEST_F(LineageTest, DamageIsToldWithItsOffset) {
   Child driver("durable", {"commit", "harmed"});
   ASSERT_TRUE(driver.Says("more", 60s)) << driver.Out() << driver.Err();

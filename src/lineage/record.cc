@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace manta::lineage {
 namespace {
@@ -11,15 +12,17 @@ constexpr std::uint64_t kChapterBytes = 1ULL << 20;
 constexpr std::size_t kMostRecord = 2U << 20;  // a call with more arguments is noted without them
 constexpr std::size_t kMostWords = 64;         // of what is told apart; more is written as it is
 constexpr std::size_t kMostMessage = 2048;
-constexpr std::size_t kFewWords = 8;  // of what may be as expected
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint64_t kChapterCalls = 1ULL << 20;  // their runs take hardly any bytes
+constexpr std::uint32_t kVersion = 3;
 
 // The lowest three bits of a record's first byte.
-enum Tag : std::uint8_t { kChapter = 1, kContext = 2, kFunction = 3, kTask = 4, kOutcome = 5 };
-// Of a kTask: the next call of the same code; of a kOutcome: the value of the next call, of the same size. All words
-// are as expected, and nothing follows.
-constexpr std::uint8_t kAsExpected = 128;
-// Others of a kTask …
+enum Tag : std::uint8_t { kChapter = 1, kContext = 2, kFunction = 3, kTask = 4, kOutcome = 5, kRun = 6 };
+// Of a kRun: how many next calls of the same code, and after them values of next calls, of the same size, all words of
+// which are as expected. Two bits each; kMany: a number follows.
+constexpr unsigned kCallsShift = 3;
+constexpr unsigned kAnswersShift = 5;
+constexpr std::uint64_t kMany = 3;
+// Of a kTask …
 constexpr std::uint8_t kSameFunction = 8;
 constexpr std::uint8_t kSkips = 16;     // calls that are no tasks, or stand elsewhere
 constexpr std::uint8_t kWhole = 32;     // not: arguments are not there
@@ -73,33 +76,6 @@ inline unsigned PackWord(std::byte* to, std::uint64_t word, Series* series) {
   std::memcpy(to, &differs, 8);
   return (differs != 0 ? 1U : 0U) + (63U - static_cast<unsigned>(std::countl_zero(differs | 1))) / 8;
 }
-// The last bytes, fewer than eight.
-inline std::uint64_t PartialWord(const std::byte* end, std::size_t bytes, std::size_t all) {
-  std::uint64_t word = 0;
-  if (all >= 8) {
-    std::memcpy(&word, end - 8, 8);
-    return word >> (8 * (8 - bytes));
-  }
-  for (std::size_t i = bytes; i-- > 0;) word = word << 8 | static_cast<std::uint64_t>(*(end - bytes + i));
-  return word;
-}
-// True: all words are as expected, and count. Else nothing has changed.
-inline bool Expected(std::span<const std::byte> bytes, Words* words) {
-  const std::size_t whole = bytes.size() / 8;
-  const std::size_t rest = bytes.size() % 8;
-  if (whole >= kFewWords || words->size() < whole + (rest != 0 ? 1 : 0)) return false;
-  Series* series = words->data();
-  std::uint64_t word = 0;
-  std::uint64_t differs = 0;
-  for (std::size_t i = 0; i < whole; ++i) {
-    std::memcpy(&word, bytes.data() + 8 * i, 8);
-    differs |= word ^ series[i].next;
-  }
-  if (rest != 0) differs |= PartialWord(bytes.data() + bytes.size(), rest, bytes.size()) ^ series[whole].next;
-  if (differs != 0) return false;
-  for (std::size_t i = 0; i < whole + (rest != 0 ? 1 : 0); ++i) series[i].Advance(series[i].next);
-  return true;
-}
 inline void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) {
   const std::size_t whole = bytes.size() / 8;
   const std::size_t rest = bytes.size() % 8;
@@ -141,15 +117,14 @@ inline void Pack(std::byte** at, std::span<const std::byte> bytes, Words* last) 
   *at = to;
 }
 
-// What Expected said of `size` bytes.
+// What Continues said of `size` bytes.
 void Continue(std::uint64_t size, Words* words, std::vector<std::byte>* out) {
   const std::uint64_t count = (size + 7) / 8;
   if (words->size() < count) words->resize(count);
   out->resize(8 * count);
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t word = (*words)[i].next;
-    std::memcpy(out->data() + 8 * i, &word, 8);
-    (*words)[i].Advance(word);
+    std::memcpy(out->data() + 8 * i, &(*words)[i].next, 8);
+    (*words)[i].Advance();
   }
   out->resize(size);
 }
@@ -157,13 +132,6 @@ void Continue(std::uint64_t size, Words* words, std::vector<std::byte>* out) {
 std::uint64_t HashOf(const shm::SpecHeader& header, const Id& actor) {
   return Mix(header.target ^ (static_cast<std::uint64_t>(header.trampoline) << 32) ^ header.flags ^ actor.lo ^
              (static_cast<std::uint64_t>(header.returns) << 48));
-}
-
-inline bool Same(const Function& function, const shm::SpecHeader& header, std::string_view name, const Id& actor) {
-  const shm::SpecHeader& h = function.header;
-  return h.target == header.target && h.trampoline == header.trampoline && h.flags == header.flags &&
-         h.returns == header.returns && h.module == header.module && h.target_module == header.target_module &&
-         h.adjust == header.adjust && h.match == header.match && function.actor == actor && function.name == name;
 }
 
 // Reads what Put and Pack wrote, and never beyond the end.
@@ -235,8 +203,6 @@ class Reader {
 
 }  // namespace
 
-bool Function::operator==(const Function& other) const { return Same(*this, other.header, other.name, other.actor); }
-
 std::uint64_t DigestOf(std::span<const std::byte> bytes) {
   std::uint64_t hash = Mix(bytes.size() + 1);
   for (std::size_t i = 0; i < bytes.size(); i += 8) {
@@ -277,13 +243,24 @@ bool Encoder::Flush() {
   return waiting_.empty();
 }
 
-inline void Encoder::PutOne(unsigned tag) {
-  std::byte* at = Begin(1);
-  *at++ = static_cast<std::byte>(tag);
+void Encoder::PutRun(std::uint64_t calls, std::uint64_t answers) {
+  if (calls + answers == 0) return;
+  std::byte* at = Begin(24);
+  *at++ =
+      static_cast<std::byte>(kRun | std::min(calls, kMany) << kCallsShift | std::min(answers, kMany) << kAnswersShift);
+  if (calls >= kMany) PutNumber(&at, calls);
+  if (answers >= kMany) PutNumber(&at, answers);
   End(at);
 }
 
+void Encoder::Settle() {
+  PutRun(std::exchange(calls_, 0), std::exchange(answers_, 0));
+  if (ChapterIsFull()) expected_ = nullptr;  // the next call begins one
+}
+
 void Encoder::NewChapter() {
+  Settle();
+  expected_ = nullptr;
   functions_.clear();
   by_hash_.clear();
   for (Recent& recent : recent_) recent = {};
@@ -293,6 +270,7 @@ void Encoder::NewChapter() {
   answered_ = 0;
   function_ = 0;
   chapter_ends_ = written_ + kChapterBytes;
+  chapter_last_ = sequence_ + kChapterCalls;
   // Only where the ring's end is the stream's: else it stays in the middle of what waits, where nobody begins.
   if (waiting_.empty()) ring_.memory().chapter.store(written_, std::memory_order_relaxed);
   std::byte* at = Begin(32);
@@ -306,12 +284,12 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
   const std::uint64_t hash = HashOf(header, actor);
   Recent& recent = recent_[hash % 64];
   if (recent.hash == hash && recent.number < functions_.size() &&
-      Same(functions_[recent.number]->function, header, name, actor)) {
+      functions_[recent.number]->function.Is(header, name, actor)) {
     return recent.number;
   }
   std::vector<std::uint32_t>& numbers = by_hash_[hash];
   for (const std::uint32_t number : numbers) {
-    if (!Same(functions_[number]->function, header, name, actor)) continue;
+    if (!functions_[number]->function.Is(header, name, actor)) continue;
     recent = {hash, number};
     return number;
   }
@@ -342,53 +320,11 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
   return number;
 }
 
-// True: it counts, and one byte is to be written. Else nothing has changed.
-inline bool Encoder::ExpectedTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
-                                  const Id& actor, std::span<const std::byte> arguments) {
-  if (written_ >= chapter_ends_ || function_ >= functions_.size()) return false;
-  Known& known = *functions_[function_];
-  if (!Same(known.function, header, name, actor) || origin.index != next_.index || origin.path != next_.path ||
-      origin.parent != next_.parent || known.last.size() * 8 != arguments.size() || !Expected(arguments, &known.last)) {
-    return false;
-  }
-  ++next_.index;
-  ++sequence_;
-  return true;
-}
-
-inline bool Encoder::ExpectedValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
-  if (sequence != answered_ + 1 || index != 0 || value.size() != last_size_ || !Expected(value, &last_value_)) {
-    return false;
-  }
-  answered_ = sequence;
-  return true;
-}
-
-std::uint64_t Encoder::TaskAndValue(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
-                                    const Id& actor, std::span<const std::byte> arguments,
-                                    std::span<const std::byte> value) {
-  if (!ExpectedTask(origin, header, name, actor, arguments)) {
-    const std::uint64_t sequence = Task(origin, header, name, actor, arguments);
-    Value(sequence, 0, value);
-    return sequence;
-  }
-  const bool both = ExpectedValue(sequence_, 0, value);
-  std::byte* at = Begin(2);
-  *at++ = static_cast<std::byte>(kTask | kAsExpected);
-  if (both) *at++ = static_cast<std::byte>(kOutcome | kAsExpected);
-  End(at);
-  if (!both) Value(sequence_, 0, value);
-  return sequence_;
-}
-
-std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
-                            const Id& actor, std::span<const std::byte> arguments) {
-  if (ExpectedTask(origin, header, name, actor, arguments)) {
-    PutOne(kTask | kAsExpected);
-    return sequence_;
-  }
-  if (written_ >= chapter_ends_) NewChapter();
-  const bool again = function_ < functions_.size() && Same(functions_[function_]->function, header, name, actor);
+std::uint64_t Encoder::PutTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
+                               const Id& actor, std::span<const std::byte> arguments) {
+  if (ChapterIsFull()) NewChapter();
+  PutRun(std::exchange(calls_, 0), 0);
+  const bool again = function_ < functions_.size() && functions_[function_]->function.Is(header, name, actor);
   const std::uint32_t function = again ? function_ : NumberOf(header, name, actor);
   if (origin.parent != next_.parent || origin.path != next_.path || origin.index < next_.index) {
     std::byte* at = Begin(64);
@@ -423,6 +359,7 @@ std::uint64_t Encoder::Task(const CallOrigin& origin, const shm::SpecHeader& hea
   }
   End(at);
   function_ = function;
+  expected_ = &known;
   next_.index = origin.index + 1;
   return ++sequence_;
 }
@@ -437,8 +374,8 @@ inline void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t
   answered_ = sequence;
 }
 
-void Encoder::Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
-  if (ExpectedValue(sequence, index, value)) return PutOne(kOutcome | kAsExpected);
+void Encoder::PutValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
+  Settle();
   last_size_ = value.size();
   std::byte* at = Begin(48 + MostPacked(value.size()));
   OutcomeHead(&at, OutcomeKind::kValue, sequence, index);
@@ -453,6 +390,7 @@ void Encoder::Value(std::uint64_t sequence, std::uint32_t index, std::span<const
 }
 
 void Encoder::Stored(std::uint64_t sequence, std::uint32_t index, std::uint64_t size) {
+  Settle();
   std::byte* at = Begin(48);
   OutcomeHead(&at, OutcomeKind::kStored, sequence, index);
   PutNumber(&at, size);
@@ -461,6 +399,7 @@ void Encoder::Stored(std::uint64_t sequence, std::uint32_t index, std::uint64_t 
 
 void Encoder::Failed(std::uint64_t sequence, std::uint32_t index, const Failure& failure) {
   const std::size_t length = std::min(failure.message.size(), kMostMessage);
+  Settle();
   std::byte* at = Begin(48 + length);
   OutcomeHead(&at, OutcomeKind::kFailed, sequence, index);
   PutNumber(&at, static_cast<std::uint64_t>(failure.code));
@@ -471,6 +410,22 @@ void Encoder::Failed(std::uint64_t sequence, std::uint32_t index, const Failure&
 }
 
 // ---- reading ----
+
+void Decoder::NextTask(Sink& sink) {
+  Known& known = *functions_[function_];
+  Continue(8 * known.last.size(), &known.last, &bytes_);
+  sink.OnTask({++sequence_, next_, next_.id(), &known.function, bytes_});
+  ++next_.index;
+}
+
+void Decoder::NextOutcome(Sink& sink) {
+  Continue(last_size_, &last_value_, &bytes_);
+  OutcomeRecord outcome;
+  outcome.sequence = ++answered_;
+  outcome.size = last_size_;
+  outcome.value = bytes_;
+  sink.OnOutcome(outcome);
+}
 
 Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink) {
   if (chapter) lost_ = false;
@@ -519,9 +474,20 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
         functions_.push_back(std::move(known));
         break;
       }
+      case kRun: {
+        std::uint64_t calls = (tag >> kCallsShift) & kMany;
+        std::uint64_t answers = (tag >> kAnswersShift) & kMany;
+        if (calls == kMany) calls = in.Number();
+        if (answers == kMany) answers = in.Number();
+        if (in.bad() || calls > kMostRun || answers > kMostRun) return fail("it goes on for too long");
+        if (calls > 0 && function_ >= functions_.size()) return fail("it names no code");
+        if (answers > 0 && last_size_ > 8 * kFewWords) return fail("its value cannot be expected");
+        for (; calls > 0; --calls) NextTask(sink);
+        for (; answers > 0; --answers) NextOutcome(sink);
+        break;
+      }
       case kTask: {
-        const bool expected = (tag & kAsExpected) != 0;
-        if (!expected && (tag & kSameFunction) == 0) function_ = static_cast<std::uint32_t>(in.Number());
+        if ((tag & kSameFunction) == 0) function_ = static_cast<std::uint32_t>(in.Number());
         if ((tag & kSkips) != 0) next_.index += in.Number();
         if (function_ >= functions_.size()) return fail("it names no code");
         Known& known = *functions_[function_];
@@ -530,11 +496,8 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
         task.origin = next_;
         task.id = next_.id();
         task.function = &known.function;
-        task.whole = expected || (tag & kWhole) != 0;
-        if (expected) {
-          Continue(8 * known.last.size(), &known.last, &bytes_);
-          task.arguments = bytes_;
-        } else if (task.whole) {
+        task.whole = (tag & kWhole) != 0;
+        if (task.whole) {
           const std::uint64_t size = (tag & kSameSize) != 0 ? known.last.size() * 8 : in.Number();
           if (size <= 8 * kMostWords) {
             if ((tag & kSameSize) == 0) known.last.assign((size + 7) / 8, {});
@@ -551,15 +514,6 @@ Status Decoder::Read(std::span<const std::byte> bytes, bool chapter, Sink& sink)
       }
       case kOutcome: {
         OutcomeRecord outcome;
-        if ((tag & kAsExpected) != 0) {
-          if (last_size_ > 8 * kFewWords) return fail("its value cannot be expected");
-          outcome.sequence = ++answered_;
-          outcome.size = last_size_;
-          Continue(last_size_, &last_value_, &bytes_);
-          outcome.value = bytes_;
-          sink.OnOutcome(outcome);
-          break;
-        }
         answered_ += (tag & kNextSequence) != 0 ? 1 : static_cast<std::uint64_t>(UnZigZag(in.Number()));
         outcome.sequence = answered_;
         if ((tag & kHasIndex) != 0) outcome.index = static_cast<std::uint32_t>(in.Number());

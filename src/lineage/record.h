@@ -1,11 +1,10 @@
 // Lineage as bytes: one stream per owner, in which every call stands with its code and arguments, and later what came
-// of it. Written at the full rate of calls, so records are small (a call of a counter and its answer are two bytes)
-// and made in a few nanoseconds.
+// of it. Written at the full rate of calls, so records are small and made in a few nanoseconds.
 //
 // How they get small. Ids are not written: they are derived from the caller and the number of the call, which is
 // mostly one more than the last. Code is written once and then named by a number. Arguments and values are words
-// that are written as what differs from what was expected (Series), without leading zeros. A call, or an answer, in
-// which nothing does is one byte.
+// that are written as what differs from what was expected (Series), without leading zeros. Calls and answers in which
+// nothing does are only counted: a run of them is one record, which says how many.
 //
 // A stream consists of chapters, which a reader can begin with: nothing in them refers to what stands before, but for
 // the sequence numbers of calls, which go on.
@@ -18,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <span>
@@ -39,7 +39,13 @@ struct Function {
   shm::SpecHeader header;  // id, entry, generation, bytes and digest are 0
   std::string name;
   Id actor;  // whose method it is
-  bool operator==(const Function& other) const;
+
+  [[nodiscard]] bool Is(const shm::SpecHeader& h, std::string_view its_name, const Id& its_actor) const {
+    return header.target == h.target && header.trampoline == h.trampoline && header.flags == h.flags &&
+           header.returns == h.returns && header.module == h.module && header.target_module == h.target_module &&
+           header.adjust == h.adjust && header.match == h.match && actor == its_actor && name == its_name;
+  }
+  bool operator==(const Function& other) const { return Is(other.header, other.name, other.actor); }
 };
 
 enum class OutcomeKind : std::uint8_t { kValue = 0, kStored = 1, kFailed = 2 };
@@ -82,8 +88,46 @@ struct Series {
     step = more;
     last = word;
   }
+  // The same, if the word is as expected.
+  void Advance() {
+    step = next - last;
+    last = next;
+    next += step;
+  }
 };
 using Words = std::vector<Series>;
+
+inline constexpr std::size_t kFewWords = 8;      // of what may be as expected
+inline constexpr std::uint64_t kMostRun = 8192;  // so that few damaged bytes are not read as a billion calls
+
+// The last bytes of some, fewer than eight, as a word.
+inline std::uint64_t PartialWord(const std::byte* end, std::size_t bytes, std::size_t all) {
+  std::uint64_t word = 0;
+  if (all >= 8) {
+    std::memcpy(&word, end - 8, 8);
+    return word >> (8 * (8 - bytes));
+  }
+  for (std::size_t i = bytes; i-- > 0;) word = word << 8 | static_cast<std::uint64_t>(*(end - bytes + i));
+  return word;
+}
+// True: all words are as expected, and count. Else nothing has changed.
+inline bool Continues(std::span<const std::byte> bytes, Words* words) {
+  const std::size_t whole = bytes.size() / 8;
+  const std::size_t rest = bytes.size() % 8;
+  const std::size_t count = whole + (rest != 0 ? 1 : 0);
+  if (whole >= kFewWords || words->size() < count) return false;
+  Series* series = words->data();
+  std::uint64_t word = 0;
+  std::uint64_t differs = 0;
+  for (std::size_t i = 0; i < whole; ++i) {
+    std::memcpy(&word, bytes.data() + 8 * i, 8);
+    differs |= word ^ series[i].next;
+  }
+  if (rest != 0) differs |= PartialWord(bytes.data() + bytes.size(), rest, bytes.size()) ^ series[whole].next;
+  if (differs != 0) return false;
+  for (std::size_t i = 0; i < count; ++i) series[i].Advance();
+  return true;
+}
 
 class Encoder {
  public:
@@ -91,14 +135,25 @@ class Encoder {
 
   // A call; its sequence number. `arguments` as they stand in the spec.
   std::uint64_t Task(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
-                     std::span<const std::byte> arguments);
-  void Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value);
-  // Both, of a call with one return: mostly two bytes, and half the work.
-  std::uint64_t TaskAndValue(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
-                             const Id& actor, std::span<const std::byte> arguments, std::span<const std::byte> value);
+                     std::span<const std::byte> arguments) {
+    if (!IsExpected(origin, header, name, actor, arguments)) return PutTask(origin, header, name, actor, arguments);
+    ++next_.index;
+    if (++calls_ == kMostRun) Settle();
+    return ++sequence_;
+  }
+  void Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
+    if (sequence != answered_ + 1 || index != 0 || value.size() != last_size_ || !Continues(value, &last_value_)) {
+      return PutValue(sequence, index, value);
+    }
+    ++answered_;
+    if (++answers_ == kMostRun) Settle();
+  }
   void Stored(std::uint64_t sequence, std::uint32_t index, std::uint64_t size);
   void Failed(std::uint64_t sequence, std::uint32_t index, const Failure& failure);
 
+  // Writes down what was only counted. Nobody else sees it before.
+  void Settle();
+  [[nodiscard]] bool settled() const { return calls_ + answers_ == 0; }
   // Records that found no room in the ring wait here. True: none does (any more).
   bool Flush();
   [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
@@ -107,10 +162,18 @@ class Encoder {
  private:
   std::byte* Begin(std::size_t most);
   void End(const std::byte* end);
-  void PutOne(unsigned tag);
-  bool ExpectedTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
-                    std::span<const std::byte> arguments);
-  bool ExpectedValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value);
+  void PutRun(std::uint64_t calls, std::uint64_t answers);
+  // True: it is, and the words expect what follows. Else nothing has changed.
+  bool IsExpected(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
+                  std::span<const std::byte> arguments) {
+    return expected_ != nullptr && origin.index == next_.index && origin.path == next_.path &&
+           origin.parent == next_.parent && expected_->function.Is(header, name, actor) &&
+           expected_->last.size() * 8 == arguments.size() && Continues(arguments, &expected_->last);
+  }
+  std::uint64_t PutTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
+                        std::span<const std::byte> arguments);
+  void PutValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value);
+  [[nodiscard]] bool ChapterIsFull() const { return written_ >= chapter_ends_ || sequence_ >= chapter_last_; }
   void NewChapter();
   std::uint32_t NumberOf(const shm::SpecHeader& header, std::string_view name, const Id& actor);
   void OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t sequence, std::uint32_t index);
@@ -122,8 +185,12 @@ class Encoder {
   std::byte* begin_ = nullptr;
 
   std::uint64_t written_ = 0;       // bytes of the stream, also of those that wait
-  std::uint64_t chapter_ends_ = 0;  // when `written_` gets there
+  std::uint64_t chapter_ends_ = 0;  // when `written_` gets there, …
+  std::uint64_t chapter_last_ = 0;  // … or `sequence_`
   std::uint64_t sequence_ = 0;      // of the last call
+  // As expected, and not written yet. No answer is written before its call, but calls may be before answers.
+  std::uint64_t calls_ = 0;
+  std::uint64_t answers_ = 0;
   // State of the chapter.
   CallOrigin next_;             // the next call, if it is as expected
   std::uint64_t answered_ = 0;  // the last sequence that had an outcome
@@ -133,6 +200,7 @@ class Encoder {
     Words last;  // arguments
   };
   std::vector<std::unique_ptr<Known>> functions_;
+  Known* expected_ = nullptr;  // of the last call; none: nothing is expected
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> by_hash_;
   struct Recent {
     std::uint64_t hash = 0;
@@ -156,6 +224,10 @@ class Decoder {
     Function function;
     Words last;
   };
+  // The run's next call and answer.
+  void NextTask(Sink& sink);
+  void NextOutcome(Sink& sink);
+
   bool lost_ = true;
   CallOrigin next_;
   std::uint64_t sequence_ = 0;

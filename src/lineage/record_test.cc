@@ -46,6 +46,7 @@ class Listener : public BlockSink {
                           task.whole});
   }
   void OnOutcome(const OutcomeRecord& outcome) override {
+    early |= outcome.sequence > told.tasks.size();
     told.outcomes.push_back({outcome.sequence,
                              outcome.index,
                              outcome.kind,
@@ -54,6 +55,7 @@ class Listener : public BlockSink {
                              std::string(outcome.message)});
   }
   Told told;
+  bool early = false;  // an answer came before its call
 };
 
 const Id kJob{7, 9};
@@ -80,6 +82,7 @@ TEST(LineageRecord, CallsAndOutcomesComeBackAsTheyWere) {
       encoder.Value(sequence, 0, values.back());
     }
   }
+  encoder.Settle();
   Listener listener;
   ring.Decode(listener);
   ASSERT_EQ(listener.told.tasks.size(), 3000U);
@@ -105,7 +108,7 @@ TEST(LineageRecord, CallsAndOutcomesComeBackAsTheyWere) {
   }
 }
 
-TEST(LineageRecord, ACallOfACounterAndItsAnswerAreAFewBytes) {
+TEST(LineageRecord, ARunOfCallsAndAnswersThatAreAsExpectedIsAFewBytes) {
   TestRing ring;
   Encoder encoder(ring.memory());
   constexpr std::uint64_t kCalls = 10'000;
@@ -114,7 +117,30 @@ TEST(LineageRecord, ACallOfACounterAndItsAnswerAreAFewBytes) {
     const std::uint64_t sequence = encoder.Task({kJob, 0, i}, HeaderOf(0), "", {}, std::as_bytes(std::span(argument)));
     encoder.Value(sequence, 0, std::as_bytes(std::span(&i, 1)));
   }
-  EXPECT_LT(ring.memory()->tail.load(), kCalls * 2 + 1000);
+  encoder.Settle();
+  EXPECT_LT(ring.memory()->tail.load(), 200U);
+  Listener listener;
+  ring.Decode(listener);
+  ASSERT_EQ(listener.told.tasks.size(), kCalls);
+  ASSERT_EQ(listener.told.outcomes.size(), kCalls);
+  for (std::uint64_t i = 0; i < kCalls; ++i) {
+    ASSERT_EQ(listener.told.tasks[i].id, DeriveId(kJob, 0, i));
+    ASSERT_EQ(std::memcmp(listener.told.tasks[i].arguments.data() + 8, &i, 8), 0);
+    ASSERT_EQ(std::memcmp(listener.told.outcomes[i].value.data(), &i, 8), 0);
+  }
+}
+
+TEST(LineageRecord, AChapterEndsAlsoIfItsCallsAreOnlyCounted) {
+  TestRing ring;
+  Encoder encoder(ring.memory());
+  std::uint64_t chapters = 1;
+  std::uint64_t last = 0;
+  for (std::uint64_t i = 0; i < 3'000'000; ++i) {
+    encoder.Task({kJob, 0, i}, HeaderOf(0), "", {}, {});
+    if (i % 1000 == 0) encoder.Settle();
+    if (std::exchange(last, ring.memory()->chapter.load()) != last) ++chapters;
+  }
+  EXPECT_EQ(chapters, 3U);
 }
 
 TEST(LineageRecord, WhatIsNotAsItWasExpectedComesBackAsItWasAllTheSame) {
@@ -126,6 +152,7 @@ TEST(LineageRecord, WhatIsNotAsItWasExpectedComesBackAsItWasAllTheSame) {
   std::uint64_t steps[12] = {};
   std::size_t argument_words = 1;
   std::size_t value_bytes = 20;
+  std::size_t answered = 0;
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     // Counters, up and down, that now and then stop, jump, or get more or fewer words.
     if (random() % 40 == 0) steps[random() % 12] = random() % 5 - 2;
@@ -137,17 +164,24 @@ TEST(LineageRecord, WhatIsNotAsItWasExpectedComesBackAsItWasAllTheSame) {
     const std::span<const std::byte> arguments = bytes.first(8 * argument_words);
     const std::span<const std::byte> value = bytes.first(value_bytes);
     const shm::SpecHeader header = HeaderOf(random() % 50 == 0 ? 1 : 0);
-    const bool both = random() % 2 == 0;
-    const std::uint64_t sequence = both ? encoder.TaskAndValue({kJob, 0, i}, header, "", {}, arguments, value)
-                                        : encoder.Task({kJob, 0, i}, header, "", {}, arguments);
+    const std::uint64_t sequence = encoder.Task({kJob, 0, i}, header, "", {}, arguments);
     EXPECT_EQ(sequence, i + 1);
-    if (!both && random() % 500 == 0) continue;  // it has no answer
-    if (!both) encoder.Value(sequence, 0, value);
+    if (random() % 100 == 0) encoder.Settle();
+    if (random() % 500 == 0) continue;  // it has no answer
     told.tasks.push_back({sequence, {}, "", {}, {arguments.begin(), arguments.end()}, true});
     told.outcomes.push_back({sequence, 0, OutcomeKind::kValue, {value.begin(), value.end()}, value.size(), ""});
+    // Answers come later than calls.
+    for (; random() % 8 != 0 && answered < told.outcomes.size(); ++answered) {
+      encoder.Value(told.outcomes[answered].sequence, 0, told.outcomes[answered].value);
+    }
   }
+  for (; answered < told.outcomes.size(); ++answered) {
+    encoder.Value(told.outcomes[answered].sequence, 0, told.outcomes[answered].value);
+  }
+  encoder.Settle();
   Listener listener;
   ring.Decode(listener);
+  EXPECT_FALSE(listener.early);
   ASSERT_EQ(listener.told.tasks.size(), 20'000U);
   ASSERT_EQ(listener.told.outcomes.size(), told.outcomes.size());
   for (std::size_t i = 0; i < told.outcomes.size(); ++i) {
@@ -190,6 +224,7 @@ TEST(LineageRecord, ArgumentsBeyondReasonAreLeftOutAndThatIsSaid) {
   Encoder encoder(ring.memory());
   encoder.Task({kJob, 0, 0}, HeaderOf(0), "", {}, std::vector<std::byte>(3U << 20));
   encoder.Task({kJob, 0, 1}, HeaderOf(0), "", {}, {});
+  encoder.Settle();
   Listener listener;
   ring.Decode(listener);
   ASSERT_EQ(listener.told.tasks.size(), 2U);
@@ -209,6 +244,21 @@ TEST(LineageRecord, BytesThatMakeNoSenseAreRefusedAndNeverRead) {
   }
 }
 
+TEST(LineageRecord, ARunBeyondReasonIsRefused) {
+  TestRing ring;
+  Encoder encoder(ring.memory());
+  encoder.Task({kJob, 0, 0}, HeaderOf(0), "", {}, {});
+  const std::uint64_t size = ring.memory()->tail.load();
+  std::vector<std::byte> bytes(ring.memory()->ring, ring.memory()->ring + size);
+  bytes.push_back(std::byte{6 | 3 << 3});                       // a run of calls, so many:
+  for (int i = 0; i < 8; ++i) bytes.push_back(std::byte{255});  // some 10^17
+  bytes.push_back(std::byte{1});
+  Decoder decoder;
+  Listener listener;
+  EXPECT_EQ(decoder.Read(bytes, true, listener).code(), Code::kCorrupt);
+  EXPECT_EQ(listener.told.tasks.size(), 1U);
+}
+
 // ---- files ----
 
 class LineageFile : public ::testing::Test {
@@ -224,9 +274,11 @@ class LineageFile : public ::testing::Test {
       const std::uint64_t sequence = encoder.Task({kJob, 0, i}, HeaderOf(0), "", {}, RandomBytes(random, 496));
       encoder.Value(sequence, 0, std::as_bytes(std::span(&i, 1)));
       if (i % 100 == 99) {
+        encoder.Settle();
         EXPECT_TRUE(ring.WriteTo(*file, 5));
       }
     }
+    encoder.Settle();
     EXPECT_TRUE(ring.WriteTo(*file, 5));
     return path();
   }

@@ -33,6 +33,7 @@ TEST(LineageRing, AReaderThatComesNowAndThenMissesNothing) {
       std::uint64_t answer[16] = {i * 0x9e3779b97f4a7c15ULL, i};
       encoder.Value(sequence, 0, std::as_bytes(std::span(answer)));
     }
+    encoder.Settle();
     while (!encoder.Flush()) std::this_thread::yield();
     done.store(true);
   });

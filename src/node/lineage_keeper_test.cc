@@ -50,6 +50,7 @@ class LineageKeeperTest : public ::testing::Test {
   shm::LineageMemory* memory() { return reinterpret_cast<shm::LineageMemory*>(arena_->at(shm::kLineageOffset)); }
   void Call(std::uint64_t index) {
     encoder_->Value(encoder_->Task({kJob, 0, index}, shm::SpecHeader{}, "", {}, {}), 0, {});
+    encoder_->Settle();
     if (area_.bell(kNoProcess).sleeping.load(std::memory_order_relaxed) != 0) area_.bell(kNoProcess).Ring();
   }
   bool Commit() {
@@ -95,6 +96,7 @@ TEST_F(LineageKeeperTest, WhatIsWrittenWhileNobodyCommitsIsTakenAllTheSame) {
 TEST_F(LineageKeeperTest, WhatADeadOwnerWroteIsThere) {
   Begin(false);
   for (std::uint64_t i = 0; i < 100; ++i) encoder_->Task({kJob, 0, i}, shm::SpecHeader{}, "", {}, {});
+  encoder_->Settle();
   keeper_->OwnerGone(kOwner);
   EXPECT_EQ(Calls(), 100U);
   keeper_->EndJob(kJob, false);

@@ -13,7 +13,7 @@
 namespace manta::owner {
 
 void Owner::Succeed(Entry* entry) {
-  if (recorder_ != nullptr) NoteOutcome(entry);
+  if (recorder_ != nullptr) RecordOutcome(entry);
   entry->state.store(State::kReady, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0) {
     std::string frames;
@@ -26,7 +26,7 @@ void Owner::Succeed(Entry* entry) {
 void Owner::Fail(Entry* entry, Failure failure) {
   entry->failure = new Failure(std::move(failure));
   entry->where = Where::kFailure;
-  if (recorder_ != nullptr) NoteOutcome(entry);
+  if (recorder_ != nullptr) RecordOutcome(entry);
   entry->state.store(State::kFailed, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
     std::string frames;
@@ -189,7 +189,6 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
 
 void Owner::MarkSpec(Entry* entry, std::uint16_t set, std::uint16_t clear) {
   if (entry->spec == 0) return;
-  WriteNotes();
   // Nobody reads the spec now: who had the call is gone.
   auto* header = reinterpret_cast<shm::SpecHeader*>(log_.at(entry->spec));
   header->flags = static_cast<std::uint16_t>((header->flags & ~clear) | set);

@@ -385,15 +385,17 @@ class Owner {
 
   // Lineage on disk (record.cc).
   void StartRecording();
-  std::uint64_t& RecordOf(const Entry* entry);
-  void NoteCall(Entry* entry, const CallOrigin& origin);
-  void NoteOutcome(Entry* entry);
-  [[nodiscard]] bool HasNotes(const Entry* entry);
-  // Up to that many; `answered`: no call before its answer is there.
-  void WriteNotes(std::size_t most = SIZE_MAX, bool answered = false);
-  void WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor);
-  void WriteOutcome(const Entry* entry);
+  // Which record is the entry's; 0: none. What was called has its place (NewCall): then recorded_ need not be asked to
+  // grow.
+  std::uint64_t& RecordOf(const Entry* entry) {
+    if (entry->index >= recorded_.size()) recorded_.resize(entry->index + 1024);
+    return recorded_[entry->index];
+  }
+  void RecordCall(const Entry* entry, const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
+                  std::span<const std::byte> arguments);
+  void RecordOutcome(const Entry* entry);
   void Recorded();
+  void Settle();
   // The call was made, and ended, before a crash: then it is over.
   bool Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments);
   Status AwaitRoomToRecord();  // without the mutex
@@ -498,15 +500,6 @@ class Owner {
   std::vector<std::uint64_t> recorded_;         // by an entry's index: its record, and which return of it
   shm::Doorbell* keeper_bell_ = nullptr;        // the daemon's
   std::atomic<bool> behind_{false};             // records wait for room in the ring
-  struct Note {
-    Entry* entry = nullptr;
-    std::uint64_t call = 0;  // its number; kAnswer: what came of it
-  };
-  static constexpr std::uint64_t kAnswer = UINT64_MAX;
-  std::vector<Note> notes_;  // to be written, from `next_note_` on
-  std::size_t next_note_ = 0;
-  std::size_t most_notes_ = 1;  // more are written at once
-  CallOrigin noted_;            // who made the calls
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
   // each on their own, and are woken when what they wait for is there, or to lead.

@@ -238,7 +238,6 @@ void Owner::Miss(Entry* entry) {
 
 // Back to a future.
 void Owner::Blank(Entry* entry) {
-  WriteNotes();
   Extra& extra = entry->more();
   for (Entry* inner : extra.contained) Unref(inner);
   for (ActorEntry* inner : extra.contained_actors) UnrefActor(inner);
@@ -332,7 +331,6 @@ void Owner::Resend(Entry* task) {
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
   if (extra.missing > 0) return;
   task->stage = Stage::kNone;
-  WriteNotes();
   std::byte* at = log_.at(task->spec);
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);

@@ -15,20 +15,8 @@
 namespace manta::owner {
 namespace {
 
-// In Owner::recorded_: which return it is; and whether there are notes that are not written yet.
-constexpr std::uint32_t kIndexBits = 16;
-constexpr std::uint64_t kCallNoted = 1ULL << 63;
-constexpr std::uint64_t kAnswerNoted = 1ULL << 62;
-constexpr std::size_t kMostNotes = 4096;
+constexpr std::uint32_t kIndexBits = 16;  // in Owner::recorded_: which return it is
 constexpr std::int64_t kPauseUs = 200;
-
-bool HasSmallValue(const Entry* entry) {
-  const Where where = entry->where;
-  return where != Where::kFailure && where != Where::kStore && !entry->contains;
-}
-std::span<const std::byte> SmallValue(const Entry* entry) {
-  return {entry->where == Where::kHeap ? entry->heap : entry->small, entry->size};
-}
 
 }  // namespace
 
@@ -39,115 +27,61 @@ void Owner::StartRecording() {
   keeper_bell_ = &setup_.node->bell(kNoProcess);
   recorder_ =
       std::make_unique<lineage::Encoder>(reinterpret_cast<shm::LineageMemory*>(setup_.arena->at(shm::kLineageOffset)));
-  // A worker may leave at any time after its task.
-  if (setup_.runner == nullptr) most_notes_ = kMostNotes;
 }
 
-// Which record is the entry's; 0: none. What was called has its place (NewCall): then recorded_ need not be asked to
-// grow.
-std::uint64_t& Owner::RecordOf(const Entry* entry) {
-  if (entry->index >= recorded_.size()) recorded_.resize(entry->index + 1024);
-  return recorded_[entry->index];
-}
-
-// A driver writes calls and answers down a little later than they happen: when it would wait for answers anyway, before
-// what they are read from changes or goes, and at the latest when its background thread comes by, a millisecond after.
-// Written at once, they would take the time in which a worker waits for the next call.
-void Owner::NoteCall(Entry* entry, const CallOrigin& origin) {
-  const bool plain = entry->queue->actor == nullptr && (entry->extra == nullptr || entry->extra->siblings.empty());
-  if (!plain) {
-    WriteNotes();
-    WriteCall(entry, origin, entry->queue->actor == nullptr ? Id{} : entry->queue->actor->id);
-    return Recorded();
-  }
-  if (origin.path != noted_.path || origin.parent != noted_.parent) {
-    WriteNotes();
-    noted_ = origin;
-  }
-  recorded_[entry->index] = kCallNoted;
-  notes_.push_back({entry, origin.index});
-  if (notes_.size() >= most_notes_) WriteNotes();
-}
-
-void Owner::NoteOutcome(Entry* entry) {
-  if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
-  std::uint64_t& record = recorded_[entry->index];
-  if (record == 0 || !lost_.ok()) return;
-  // An answer goes with its call, if that is not written yet.
-  if ((std::exchange(record, record | kAnswerNoted) & kCallNoted) != 0) return;
-  notes_.push_back({entry, kAnswer});
-  if (notes_.size() >= most_notes_) WriteNotes();
-}
-
-bool Owner::HasNotes(const Entry* entry) {
-  return next_note_ < notes_.size() && entry->index < recorded_.size() &&
-         (recorded_[entry->index] & (kCallNoted | kAnswerNoted)) != 0;
-}
-
-void Owner::WriteNotes(std::size_t most, bool answered) {
-  if (next_note_ == notes_.size()) return;
-  for (; most > 0 && next_note_ < notes_.size(); --most) {
-    const Note note = notes_[next_note_];
-    const bool has_answer = (recorded_[note.entry->index] & kAnswerNoted) != 0;
-    if (answered && !has_answer) break;
-    ++next_note_;
-    if (note.call == kAnswer) {
-      WriteOutcome(note.entry);
-    } else {
-      WriteCall(note.entry, {noted_.parent, noted_.path, note.call}, {});
+// Most calls and answers are as expected and only counted; the background thread writes down how many, a millisecond
+// later at the latest. A worker does so at once: it may leave at any time after its task.
+// The call is taken from where it came from: its spec, just written, may still be on the way into the cache.
+void Owner::RecordCall(const Entry* entry, const CallOrigin& origin, const shm::SpecHeader& header,
+                       std::string_view name, std::span<const std::byte> arguments) {
+  const ActorEntry* actor = entry->queue->actor;
+  const std::uint64_t record = recorder_->Task(origin, header, name, actor == nullptr ? Id{} : actor->id, arguments)
+                               << kIndexBits;
+  recorded_[entry->index] = record;
+  if (entry->extra != nullptr) {
+    std::uint64_t index = 0;
+    for (const Entry* sibling : entry->extra->siblings) {
+      if (++index < (1U << kIndexBits) && sibling != nullptr) recorded_[sibling->index] = record | index;
     }
-  }
-  if (next_note_ == notes_.size()) {
-    notes_.clear();
-    next_note_ = 0;
   }
   Recorded();
 }
 
-// With its answer, if that is noted, too.
-void Owner::WriteCall(const Entry* entry, const CallOrigin& origin, const Id& actor) {
-  const std::byte* at = log_.at(entry->spec);
-  const auto& header = *reinterpret_cast<const shm::SpecHeader*>(at);
-  const std::size_t before = sizeof header + shm::Padded(header.name_bytes);
-  const std::string_view name(reinterpret_cast<const char*>(at) + sizeof header, header.name_bytes);
-  const std::span<const std::byte> arguments(at + before, header.bytes - before);
-  std::uint64_t& known = recorded_[entry->index];
-  const bool answered = (known & kAnswerNoted) != 0;
-  if (answered && HasSmallValue(entry)) {
-    known = recorder_->TaskAndValue(origin, header, name, actor, arguments, SmallValue(entry)) << kIndexBits;
-    return;
-  }
-  const std::uint64_t record = recorder_->Task(origin, header, name, actor, arguments) << kIndexBits;
-  known = record;
-  if (answered) WriteOutcome(entry);
-  if (entry->extra == nullptr) return;
-  std::uint64_t index = 0;
-  for (const Entry* sibling : entry->extra->siblings) {
-    if (++index < (1U << kIndexBits) && sibling != nullptr) recorded_[sibling->index] = record | index;
-  }
-}
-
-void Owner::WriteOutcome(const Entry* entry) {
-  const std::uint64_t record = recorded_[entry->index] &= ~kAnswerNoted;
+void Owner::RecordOutcome(const Entry* entry) {
+  if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
+  const std::uint64_t record = recorded_[entry->index];
+  if (record == 0 || !lost_.ok()) return;
   const std::uint64_t sequence = record >> kIndexBits;
   const auto index = static_cast<std::uint32_t>(record & ((1U << kIndexBits) - 1));
-  if (entry->where == Where::kFailure) {
+  const Where where = entry->where;
+  if (where == Where::kFailure) {
     recorder_->Failed(sequence, index, *entry->failure);
-  } else if (HasSmallValue(entry)) {
-    recorder_->Value(sequence, index, SmallValue(entry));
-  } else {
+  } else if (where == Where::kStore || entry->contains) {
     recorder_->Stored(sequence, index, entry->size);
+  } else {
+    recorder_->Value(sequence, index, {where == Where::kHeap ? entry->heap : entry->small, entry->size});
   }
+  Recorded();
 }
 
 void Owner::Recorded() {
+  if (!recorder_->settled()) {
+    if (setup_.runner == nullptr) return;
+    recorder_->Settle();
+  }
   if (keeper_bell_->sleeping.load(std::memory_order_relaxed) != 0) keeper_bell_->Ring();
   if (recorder_->waiting()) behind_.store(true, std::memory_order_relaxed);
 }
 
+void Owner::Settle() {
+  if (recorder_->settled()) return;
+  recorder_->Settle();
+  Recorded();
+}
+
 void Owner::WriteDown() {
   const Lock lock(mutex_);
-  WriteNotes();
+  if (recorder_ != nullptr) Settle();
 }
 
 bool Owner::Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments) {

@@ -288,7 +288,7 @@ Status Owner::Write(Entry* entry, shm::SpecHeader header, std::string_view name,
       log_.Keep(offset);
     }
   }
-  if (recorder_ != nullptr) NoteCall(entry, origin);
+  if (recorder_ != nullptr) RecordCall(entry, origin, header, name, arguments);
   ActorEntry* actor = entry->queue->actor;
   if (actor == nullptr || actor->order.empty()) {
     Push(entry);

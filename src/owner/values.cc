@@ -206,7 +206,6 @@ void Owner::SettleDoomed() {
 
 void Owner::DisposeLocked(Entry* entry) {
   if (entry->session != session_) return table_.DisposeForeign(entry);
-  while (HasNotes(entry)) WriteNotes(4);  // not all: the next call, and a worker, wait for us
   // Others hold it, or something could be rebuilt from it.
   const bool lent = (entry->flags & (Entry::kEscaped | Entry::kRebuildable)) == (Entry::kEscaped | Entry::kRebuildable);
   if (entry->lineage > 0 || (lent && entry->where == Where::kStore && lost_.ok())) return Shelve(entry);

@@ -22,9 +22,6 @@ constexpr std::int64_t kHoldUpUs = 10'000;
 constexpr int kInVain = 4;
 constexpr std::int64_t kSoonUs = 50;
 constexpr std::int64_t kNapUs = 50;
-// Lineage that is written between two looks for answers.
-constexpr std::size_t kNotesAtOnce = 16;
-constexpr int kFewLooks = 64;  // in that time, answers to small tasks come
 
 template <typename F>
 void ForContained(std::span<const std::byte> bytes, F f) {
@@ -229,7 +226,6 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
       if (far) far.Work();
       if (mutex_.try_lock()) {
         const bool any = PumpLocked();
-        if (!any) WriteNotes(kNotesAtOnce, i < kFewLooks);
         mutex_.unlock();
         if (any) NotifyWaiters();
         ready = done();
@@ -384,7 +380,10 @@ bool Owner::Housekeep(std::int64_t now_us) {
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
     CheckTimeouts(now_us);
-    if (recorder_ != nullptr && recorder_->Flush()) behind_.store(false, std::memory_order_relaxed);
+    if (recorder_ != nullptr) {
+      Settle();
+      if (recorder_->Flush()) behind_.store(false, std::memory_order_relaxed);
+    }
     SendQueued(&frames);
   }
   if (!frames.empty()) static_cast<void>(link().SendBytes(frames, {}));
@@ -396,7 +395,6 @@ bool Owner::Housekeep(std::int64_t now_us) {
 void Owner::Background() {
   pthread_setname_np(pthread_self(), "manta-owner");
   std::uint64_t seen = 0;
-  std::uint64_t written = 0;
   const std::int64_t normal = setup_.pace.tick_us;
   std::int64_t tick = normal;
   int quiet = 0;
@@ -422,21 +420,13 @@ void Owner::Background() {
     }
     const bool moved = read || pumped != seen;
     seen = pumped;
-    tick = moved || recorder_ != nullptr ? normal : std::min(tick * 2, 5 * normal);  // notes do not wait for long
-    // Of lineage, only what nobody else writes: its portions are small, because whoever calls waits for the mutex.
-    if (recorder_ != nullptr && recorder_->memory().tail.load(std::memory_order_relaxed) == written) {
-      for (bool more = true; more;) {
-        const Lock guard = PatientLock();
-        WriteNotes(kNotesAtOnce);
-        more = next_note_ < notes_.size();
-      }
-    }
-    if (recorder_ != nullptr) written = recorder_->memory().tail.load(std::memory_order_relaxed);
+    tick = moved || recorder_ != nullptr ? normal : std::min(tick * 2, 5 * normal);  // lineage does not wait for long
     if (Housekeep(base::NowMicros())) tick = normal / 4;
     {
       // Idle is decided under the mutex: who submits after that wakes us.
       const Lock guard = PatientLock();
-      const bool unfinished = submitted_ != completed_ || !pending_.empty() || !notes_.empty();
+      const bool unfinished =
+          submitted_ != completed_ || !pending_.empty() || (recorder_ != nullptr && !recorder_->settled());
       quiet = unfinished || store().waiting_frees() > 0 ? 0 : quiet + 1;
       if (quiet >= 4) background_idle_.store(true);
     }

@@ -130,6 +130,10 @@ int main(int argc, char** argv) try {
     manta::Commit();
     Say("committed");
     SleepForEver();
+  } else if (mode == "alike") {
+    for (int i = 0; i < 1000; ++i) manta::Task(Tree).Remote(0).Get();
+    Say("done");
+    SleepForEver();
   } else if (mode == "commit") {
     Squares(0, 1000);
     manta::Commit();
