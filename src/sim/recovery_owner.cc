@@ -14,11 +14,8 @@ struct ValueGraph {
   const Owning& owning;
 
   [[nodiscard]] rules::Presence PresenceOf(std::uint32_t value) const {
-    using rules::Presence;
     const OwnedValue& entry = owning.values.at(value);
-    if (!entry.done) return Presence::kComing;
-    if (!entry.missing) return Presence::kHere;
-    return entry.kept && entry.rebuilds < rules::kMostRebuilds ? Presence::kMissing : Presence::kHopeless;
+    return rules::PresenceOf({entry.done, false, entry.missing, entry.kept, entry.rebuilds});
   }
   [[nodiscard]] static std::uint32_t TaskOf(std::uint32_t value) { return value; }
   [[nodiscard]] std::uint32_t InputOf(std::uint32_t task, std::size_t i) const {
