@@ -46,6 +46,12 @@ std::pair<int, Ref<std::vector<int>>> LargeParent(const std::string& log, const 
   Note(log, "parent");
   return {getpid(), Task(LargeChild).Remote(log, sign, value.Get())};
 }
+// Its own result is large.
+std::pair<std::vector<int>, Ref<int>> WideParent(const std::string& log, const std::string& sign, int value) {
+  Note(log + ".pids", std::to_string(getpid()));
+  Note(log, "parent");
+  return {std::vector<int>(kLarge, value), Task(SmallChild).Remote(log, sign, value)};
+}
 // Starts something else the second time.
 Made Fickle(const std::string& log, const std::string& sign) {
   Note(log, "parent");
@@ -154,6 +160,20 @@ TEST_F(OrphansTest, TheSameMayHappenSeveralTimes) {
     kill(std::stoi(pids.back()), SIGKILL);
   }
   ASSERT_TRUE(Eventually([&] { return Counts()["parent"] == 4; }, 20s));
+  Sign::Give(sign_);
+  EXPECT_EQ(child.Get(), 7);
+}
+
+TEST_F(OrphansTest, AParentWithALargeResultMayRunAgainAsOftenAsAnyOther) {
+  const Ref<std::pair<std::vector<int>, Ref<int>>> made = Task(WideParent).Remote(log_, sign_, 7);
+  const Ref<int> child = made.Get().second;
+  for (int i = 1; i <= 10; ++i) {
+    ASSERT_TRUE(Eventually([&] { return Counts()["child"] == i; }, 20s)) << i;
+    const std::vector<std::string> pids = Lines(ReadFile(log_ + ".pids"));
+    ASSERT_EQ(pids.size(), static_cast<std::size_t>(i));
+    kill(std::stoi(pids.back()), SIGKILL);
+  }
+  ASSERT_TRUE(Eventually([&] { return Counts()["parent"] == 11; }, 20s));
   Sign::Give(sign_);
   EXPECT_EQ(child.Get(), 7);
 }

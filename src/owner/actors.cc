@@ -280,11 +280,11 @@ void Owner::RestartActor(ActorEntry* actor, const wire::ActorState& state) {
   static_cast<void>(AttachActor(actor));
 }
 
-// Calls it had begun are lost or sent again, in order, before those it had not seen.
+// What it had and did not answer is lost or sent again (rules/retry.h), in order, before what it had not seen.
 void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
   ClassQueue& queue = *actor->queue;
   ReadLane(*actor->lane);
-  std::vector<Entry*> begun;
+  std::vector<Entry*> sent;
   std::vector<Entry*> waiting;
   const auto find = [&](std::uint64_t spec, std::uint64_t position) -> Entry* {
     shm::SpecHeader header;
@@ -294,29 +294,23 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
                                                                                                              : nullptr;
   };
   for (const ClassQueue::Away& away : queue.away) {
-    if (away.entry->generation == away.generation && !away.entry->done()) begun.push_back(away.entry);
+    if (away.entry->generation == away.generation && !away.entry->done()) sent.push_back(away.entry);
   }
   queue.away.clear();
   queue.ring.ForClaimed(actor->lane->index, [&](std::uint64_t spec, std::uint64_t position) {
-    if (Entry* entry = find(spec, position); entry != nullptr) begun.push_back(entry);
+    if (Entry* entry = find(spec, position); entry != nullptr) sent.push_back(entry);
   });
-  actor->crash = state.failure;
-  Entry* died_in = nullptr;
-  for (Entry* entry : begun) {
-    if (state.exact && shm::TaskToken(entry->index, entry->generation) == state.token) died_in = entry;
-  }
-  if (actor->lane->sent_far && state.exact && !actor->options.replay) {
-    // Sent is not begun: that are only those up to the call in which it died.
-    const auto last = std::find_if(begun.begin(), begun.end(), [&](const Entry* entry) {
-      return shm::TaskToken(entry->index, entry->generation) == state.token;
-    });
-    const auto first = last == begun.end() ? begun.begin() : last + 1;
-    waiting.assign(first, begun.end());
-    begun.erase(first, begun.end());
-  }
   queue.ring.ForReady([&](std::uint64_t spec, std::uint64_t position) {
     if (Entry* entry = find(spec, position); entry != nullptr) waiting.push_back(entry);
   });
+  actor->crash = state.failure;
+  rules::ActorLoss loss;
+  loss.replays = actor->options.replay;
+  loss.exact = state.exact;
+  loss.ahead = actor->lane->sent_far;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (shm::TaskToken(sent[i]->index, sent[i]->generation) == state.token) loss.died_in = i;
+  }
   queue.ring = shm::QueueOwner(setup_.arena->at(queue.offset));
   const std::uint32_t index = actor->lane->index;
   const ProcessId worker = actor->lane->reader.memory().worker.load(std::memory_order_relaxed);
@@ -325,19 +319,17 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
   actor->lane->sent_far = false;
   std::deque<ClassQueue::Waiting> rest = std::move(queue.backlog);
   queue.backlog.clear();
-  for (Entry* entry : begun) {
-    if (actor->options.replay) {
-      // Its answer may be in the actor's journal. If not, it is begun again as often as it may be, by which a call that
-      // the actor did not die in does not lose.
-      const bool blamed = entry == died_in;
-      const bool last = blamed && entry->retries == 0;
-      MarkSpec(entry,
-               static_cast<std::uint16_t>((blamed ? shm::SpecHeader::kBegun : 0) | (last ? shm::SpecHeader::kOnce : 0)),
-               shm::SpecHeader::kFresh);
-      if (entry->retries >= 0 && (!blamed || last)) ++entry->retries;
-      entry->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
+  FreeUnanswered(sent, worker);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i]->over()) continue;
+    rules::OpenCall call = OpenCallOf(sent[i]);
+    const rules::Fate fate = rules::AfterLoss(loss, i, &call);
+    if (fate != rules::Fate::kAgain || !lost_.ok()) {
+      GiveUp(sent[i], fate, state.failure, true);
+      continue;
     }
-    RetryOrFail(entry, state.failure, true, false, worker);
+    if (loss.replays) sent[i]->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
+    SendAgain(sent[i], call);
   }
   for (Entry* entry : waiting) {
     if (!entry->done()) Push(entry);

@@ -108,46 +108,75 @@ void Owner::Finish(Entry* entry) {
   }
 }
 
-void Owner::RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable, ProcessId worker) {
-  if (entry->over()) return;
-  const bool cancelled = (entry->flags & Entry::kCancelled) != 0;
-  if (cancelled) {
+// As rules/retry.h sees it.
+rules::OpenCall Owner::OpenCallOf(const Entry* entry) {
+  rules::OpenCall call;
+  call.retries = entry->retries;
+  call.cancelled = (entry->flags & Entry::kCancelled) != 0;
+  if (entry->spec == 0) return call;
+  shm::SpecHeader header;
+  std::memcpy(&header, log_.at(entry->spec), sizeof header);
+  call.rerun = (header.flags & shm::SpecHeader::kRerun) != 0;
+  call.fresh = (header.flags & shm::SpecHeader::kFresh) != 0;
+  call.once = (header.flags & shm::SpecHeader::kOnce) != 0;
+  // What a far worker says of an actor's call is for its timeout only: its journal knows better.
+  call.begun = entry->queue->actor == nullptr ? (entry->flags & Entry::kBegun) != 0
+                                              : (header.flags & shm::SpecHeader::kBegun) != 0;
+  return call;
+}
+
+void Owner::SendAgain(Entry* entry, const rules::OpenCall& call) {
+  using shm::SpecHeader;
+  entry->retries = static_cast<std::int16_t>(call.retries);
+  const bool begun = call.begun && entry->queue->actor != nullptr;
+  MarkSpec(entry,
+           static_cast<std::uint16_t>((call.rerun ? SpecHeader::kRerun : 0) | (call.fresh ? SpecHeader::kFresh : 0) |
+                                      (begun ? SpecHeader::kBegun : 0) | (call.once ? SpecHeader::kOnce : 0)),
+           SpecHeader::kRerun | SpecHeader::kFresh);
+  Push(entry);
+}
+
+void Owner::GiveUp(Entry* entry, rules::Fate fate, Failure failure, bool died) {
+  if (fate == rules::Fate::kCancelled) {
     return FailCall(entry, Failure{Code::kCancelled, Cat(DescribeTask(entry), " was cancelled"), {}, {}});
   }
-  if (failure.code == Code::kLost && failure.type == kArgumentLost) return ArgumentLost(entry, failure);
-  if ((crashed || retryable) && entry->retries != 0 && lost_.ok()) {
-    if (entry->retries > 0) --entry->retries;
-    // What the dead worker may have stored for it is nobody's.
-    std::vector<Id> orphans;
-    for (std::uint32_t i = 0; crashed && (i == 0 || (entry->extra != nullptr && i <= entry->extra->siblings.size()));
-         ++i) {
-      Entry* result = Return(entry, i);
-      if (result != nullptr && !result->done()) orphans.push_back(result->id);
-    }
-    if (!orphans.empty()) {
-      std::vector<Place> places(orphans.size());
-      for (Place& place : places) place.node = NodeOf(worker);
-      link().Free(std::move(orphans), std::move(places));
-    }
-    if (crashed) {
-      MarkSpec(entry, shm::SpecHeader::kRerun);
-    } else {
-      MarkSpec(entry, shm::SpecHeader::kFresh, shm::SpecHeader::kRerun);
-    }
-    Push(entry);
-    return;
-  }
   entry->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
-  Failure full = failure;
-  if (crashed) {
+  if (died) {
     const int planned = entry->plan == nullptr ? TaskOptions{}.retries : entry->plan->options.retries;
     const ActorEntry* actor = entry->queue->actor;
     const std::int64_t limit = actor != nullptr ? CallRetries(*actor, entry->plan) : planned;
-    full.message = Cat(DescribeTask(entry), ": ", failure.message,
-                       limit > 0 ? Cat("\n(it was started ", limit + 1, " times)") : "");
-    if (actor != nullptr && full.code == Code::kWorkerCrashed) full.type = rules::kNotBegunAgain;
+    failure.message = Cat(DescribeTask(entry), ": ", failure.message,
+                          limit > 0 ? Cat("\n(it was started ", limit + 1, " times)") : "");
+    if (actor != nullptr && failure.code == Code::kWorkerCrashed) failure.type = rules::kNotBegunAgain;
   }
-  FailCall(entry, full);
+  FailCall(entry, failure);
+}
+
+void Owner::RetryOrFail(Entry* entry, const Failure& failure, rules::Ended ended) {
+  if (entry->over()) return;
+  rules::OpenCall call = OpenCallOf(entry);
+  const rules::Fate fate = rules::AfterEnd(ended, &call);
+  if (fate != rules::Fate::kCancelled && failure.code == Code::kLost && failure.type == kArgumentLost) {
+    return ArgumentLost(entry, failure);
+  }
+  if (fate == rules::Fate::kAgain && lost_.ok()) return SendAgain(entry, call);
+  GiveUp(entry, fate, failure, ended != rules::Ended::kThrew && ended != rules::Ended::kAsksAgain);
+}
+
+// What a dead worker may have stored for calls of which no answer came is nobody's.
+void Owner::FreeUnanswered(std::span<Entry* const> calls, ProcessId worker) {
+  std::vector<Id> objects;
+  for (Entry* entry : calls) {
+    const std::size_t siblings = entry->extra == nullptr ? 0 : entry->extra->siblings.size();
+    for (std::uint32_t i = 0; i <= siblings; ++i) {
+      const Entry* result = Return(entry, i);
+      if (result != nullptr && !result->done()) objects.push_back(result->id);
+    }
+  }
+  if (objects.empty()) return;
+  std::vector<Place> places(objects.size());
+  for (Place& place : places) place.node = NodeOf(worker);
+  link().Free(std::move(objects), std::move(places));
 }
 
 void Owner::LoseLane(Lane& lane, const Failure& failure) {
@@ -171,18 +200,10 @@ void Owner::LoseLane(Lane& lane, const Failure& failure) {
   }
   std::erase_if(queue.away, [&](const ClassQueue::Away& away) { return away.lane == lane.index; });
   for (Entry* entry : lost) {
-    // A far worker has many calls at a time. Those that it did not run when it died are not to blame: they had not
-    // begun, or their answers were lost on the way.
-    shm::SpecHeader header;
-    std::memcpy(&header, log_.at(entry->spec), sizeof header);
-    const bool once = (header.flags & shm::SpecHeader::kOnce) != 0;
-    const bool to_blame = lane.far == nullptr || lane.far->died_in == shm::TaskToken(entry->index, entry->generation);
-    if (to_blame || (entry->flags & Entry::kCancelled) != 0 || (once && (entry->flags & Entry::kBegun) != 0)) {
-      RetryOrFail(entry, failure, true, false, lane.worker);
-    } else {
-      MarkSpec(entry, shm::SpecHeader::kRerun);
-      Push(entry);
-    }
+    // A far worker has many calls at a time, and says in which it died.
+    const bool in_it = lane.far == nullptr || lane.far->died_in == shm::TaskToken(entry->index, entry->generation);
+    if (in_it) FreeUnanswered({&entry, 1}, lane.worker);
+    RetryOrFail(entry, failure, in_it ? rules::Ended::kDiedInIt : rules::Ended::kDiedBesideIt);
   }
   SettleDoomed();
 }

@@ -67,13 +67,14 @@ bool Owner::Remake(Entry* task, const Id& object, std::uint64_t ask, std::string
             "has made room for later ones");
     return false;
   }
-  if (task->more().rebuilds >= rules::kMostRebuilds) {
+  if (rules::GivenUp(task->more().rebuilds)) {
     *why = Cat(DescribeTask(task), ", which made it, was run again ", task->extra->rebuilds, " times for such values");
     return false;
   }
-  ++task->extra->rebuilds;
+  const std::uint32_t rebuilds = ++task->extra->rebuilds;
   task->extra->orphans.push_back({object, ask, false});
   Restart(task);
+  task->extra->rebuilds = rebuilds;  // not once more for its own result
   return true;
 }
 

@@ -34,6 +34,7 @@
 #include "owner/shelf_file.h"
 #include "owner/task_log.h"
 #include "owner/visit.h"
+#include "rules/retry.h"
 #include "shm/arena.h"
 #include "shm/node_area.h"
 #include "shm/spec.h"
@@ -301,7 +302,11 @@ class Owner {
   void FailCall(Entry* entry, const Failure& failure);  // all its returns
   void Finish(Entry* entry);                            // the call is over: lets go of arguments
   // `worker`: that crashed; what it may have stored for the call is freed.
-  void RetryOrFail(Entry* entry, const Failure& failure, bool crashed, bool retryable, ProcessId worker = kNoProcess);
+  void RetryOrFail(Entry* entry, const Failure& failure, rules::Ended ended);
+  [[nodiscard]] rules::OpenCall OpenCallOf(const Entry* entry);
+  void SendAgain(Entry* entry, const rules::OpenCall& call);
+  void GiveUp(Entry* entry, rules::Fate fate, Failure failure, bool died);
+  void FreeUnanswered(std::span<Entry* const> calls, ProcessId worker);
   void WakeDependents(Entry* entry);
   void LoseLane(Lane& lane, const Failure& failure);
   void CheckTimeouts(std::int64_t now_us);

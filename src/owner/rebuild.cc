@@ -40,12 +40,14 @@ struct Owner::Graph {
   [[nodiscard]] rules::Presence PresenceOf(Entry* value) const {
     using rules::Presence;
     if (value->session != owner.session_) return Presence::kHopeless;
-    if (!value->done()) return Presence::kComing;
-    if (value->state.load(std::memory_order_relaxed) == State::kFailed) return Presence::kHopeless;
-    if (!value->missing()) return Presence::kHere;
-    if ((value->flags & Entry::kRebuildable) == 0) return Presence::kHopeless;
-    const bool often = value->extra != nullptr && value->extra->rebuilds >= rules::kMostRebuilds;
-    return often || !owner.MoveIn(TaskOf(value)) ? Presence::kHopeless : Presence::kMissing;
+    rules::ValueFacts facts;
+    facts.done = value->done();
+    facts.failed = value->state.load(std::memory_order_relaxed) == State::kFailed;
+    facts.missing = value->missing();
+    facts.rebuildable = (value->flags & Entry::kRebuildable) != 0;
+    facts.rebuilds = value->extra == nullptr ? 0 : value->extra->rebuilds;
+    const Presence presence = rules::PresenceOf(facts);
+    return presence == Presence::kMissing && !owner.MoveIn(TaskOf(value)) ? Presence::kHopeless : presence;
   }
   [[nodiscard]] static Entry* TaskOf(Entry* value) {
     return value->extra != nullptr && value->extra->first != nullptr ? value->extra->first : value;
@@ -370,7 +372,7 @@ bool Owner::Lose(Entry* entry, const Place& place, const std::string& why) {
   if (!entry->done() || entry->where != Where::kStore) return true;
   if (entry->origin == Origin::kBorrowed) {
     if (!(entry->place == place)) return true;
-    if (!lost_.ok() || entry->owner == self() || entry->more().rebuilds >= rules::kMostRebuilds) return false;
+    if (!lost_.ok() || entry->owner == self() || rules::GivenUp(entry->more().rebuilds)) return false;
     Blank(entry);
     entry->flags &= static_cast<std::uint8_t>(~Entry::kSubscribed);
     std::string frames = wire::EncodeFrame(wire::ObjectLost{entry->id, place, entry->owner, why});
@@ -496,7 +498,7 @@ Failure Owner::Hopeless(Entry* wanted, Entry* culprit) {
   } else {
     what += " is in no store any more";
   }
-  if (culprit->extra != nullptr && culprit->extra->rebuilds >= rules::kMostRebuilds) {
+  if (culprit->extra != nullptr && rules::GivenUp(culprit->extra->rebuilds)) {
     what += Cat("; it was rebuilt ", culprit->extra->rebuilds, " times and lost each time before anybody read it");
   } else if (culprit->origin == Origin::kPut) {
     what += "; only the result of a task can be rebuilt: put it as durable, or let a task make the value";

@@ -442,7 +442,7 @@ void Owner::DeliverPlace(Entry* first, std::uint32_t index, const Place& place, 
 
 void Owner::DeliverFailure(Entry* first, const Failure& failure, bool retryable) {
   const Lock lock(mutex_);
-  RetryOrFail(first, failure, false, retryable);
+  RetryOrFail(first, failure, retryable ? rules::Ended::kAsksAgain : rules::Ended::kThrew);
   SettleDoomed();
 }
 

@@ -82,7 +82,8 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   if ((first->flags & Entry::kTimedOut) != 0) {
     // Too late: the signal that asks for its stack has woken it up.
     first->flags &= static_cast<std::uint8_t>(~Entry::kTimedOut);
-    return RetryOrFail(first, lane.timeout_failure, true, false, lane.worker);
+    FreeUnanswered({&first, 1}, lane.worker);
+    return RetryOrFail(first, lane.timeout_failure, rules::Ended::kDiedInIt);
   }
   if (header.kind == shm::ReplyKind::kFailure) {
     if (first->over()) return;
@@ -94,11 +95,10 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     }
     const ActorEntry* actor = first->queue->actor;
     if (actor != nullptr && failure.type == rules::kNotBegunAgain && !actor->crash.ok()) {
-      first->retries = 0;
-      return RetryOrFail(first, actor->crash, true, false);
+      return RetryOrFail(first, actor->crash, rules::Ended::kRefused);
     }
-    RetryOrFail(first, failure, false, (header.flags & ReplyHeader::kRetryable) != 0);
-    return;
+    const bool again = (header.flags & ReplyHeader::kRetryable) != 0;
+    return RetryOrFail(first, failure, again ? rules::Ended::kAsksAgain : rules::Ended::kThrew);
   }
   if (!entry->done()) {
     if (contained) {

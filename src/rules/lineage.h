@@ -33,6 +33,24 @@ enum class Presence : std::uint8_t {
 
 // A value that is rebuilt so often and never read in between is given up: the machine, or the value, is the problem.
 inline constexpr std::uint32_t kMostRebuilds = 16;
+[[nodiscard]] constexpr bool GivenUp(std::uint32_t rebuilds) { return rebuilds >= kMostRebuilds; }
+
+// What is known of a value.
+struct ValueFacts {
+  bool done = false;  // it was there, or failed
+  bool failed = false;
+  bool missing = false;      // it was there, and is not any more
+  bool rebuildable = false;  // its task can run again
+  // Since somebody read it. One for each time that its task runs again, whatever for.
+  std::uint32_t rebuilds = 0;
+};
+
+[[nodiscard]] constexpr Presence PresenceOf(const ValueFacts& value) {
+  if (!value.done) return Presence::kComing;
+  if (value.failed) return Presence::kHopeless;
+  if (!value.missing) return Presence::kHere;
+  return value.rebuildable && !GivenUp(value.rebuilds) ? Presence::kMissing : Presence::kHopeless;
+}
 
 template <typename Node>
 struct RebuildPlan {

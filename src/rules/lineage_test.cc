@@ -70,6 +70,25 @@ TEST(Lineage, OneHopelessInputAnywhereStopsAllAndIsNamed) {
   EXPECT_EQ(plan.hopeless, 2);
 }
 
+TEST(Lineage, AValueThatIsLostIsMadeAgainIfItsTaskCanRunAgainAndIsGivenUpInTheEnd) {
+  ValueFacts value;
+  value.rebuildable = true;
+  EXPECT_EQ(PresenceOf(value), Presence::kComing);
+  value.done = true;
+  EXPECT_EQ(PresenceOf(value), Presence::kHere);
+  value.missing = true;
+  for (value.rebuilds = 0; value.rebuilds < kMostRebuilds; ++value.rebuilds) {
+    EXPECT_EQ(PresenceOf(value), Presence::kMissing);
+  }
+  EXPECT_EQ(PresenceOf(value), Presence::kHopeless);
+  value.done = false;
+  EXPECT_EQ(PresenceOf(value), Presence::kComing) << "its last run is not over";
+  value = {true, false, true, false, 0};
+  EXPECT_EQ(PresenceOf(value), Presence::kHopeless) << "nobody can make it";
+  value = {true, true, false, true, 0};
+  EXPECT_EQ(PresenceOf(value), Presence::kHopeless) << "it failed";
+}
+
 TEST(Lineage, AChainOfAMillionIsPlannedWithoutRecursion) {
   struct Chain {
     [[nodiscard]] static Presence PresenceOf(int /*value*/) { return Presence::kMissing; }

@@ -105,9 +105,12 @@ void RecoveryWorld::PlacedOn(NodeNumber host, std::uint32_t actor, std::uint32_t
 }
 
 // With its journal, if that is left.
-void RecoveryWorld::DiedAt(NodeNumber host, std::uint32_t actor, std::uint32_t epoch, const Journal* journal) {
+void RecoveryWorld::DiedAt(NodeNumber host, std::uint32_t actor, std::uint32_t epoch, const Journal* journal,
+                           const Id& died_in) {
   ActorHome& home = homes_[actor];
   if (home.host != host || home.epoch != epoch) return;
+  home.exact = journal != nullptr;
+  home.died_in = died_in;
   if (journal != nullptr && !model_.faults.lose_last_journal) home.copy = *journal;
   rules::ActorActions actions;
   table_.WorkerDied(home.id, Failure{Code::kWorkerCrashed, "it was killed", {}, {}}, &actions);
@@ -121,7 +124,7 @@ void RecoveryWorld::HostLost(NodeNumber host) {
     if (known->waits) {
       PlaceActor(actor);
     } else {
-      DiedAt(host, actor, homes_[actor].epoch, nullptr);
+      DiedAt(host, actor, homes_[actor].epoch, nullptr, {});
     }
   }
 }
@@ -129,7 +132,10 @@ void RecoveryWorld::HostLost(NodeNumber host) {
 void RecoveryWorld::TellCaller(std::uint32_t actor, ProcessId caller) {
   const ActorHome& home = homes_[actor];
   Send(DaemonOf(kHome), caller,
-       [this, caller, actor, epoch = home.epoch, worker = home.pid] { ActorIs(*Find(caller), actor, epoch, worker); });
+       [this, caller, actor, epoch = home.epoch, worker = home.pid, exact = home.exact, died_in = home.died_in] {
+         if (worker != kNoProcess) return ActorIs(*Find(caller), actor, epoch, worker);
+         ActorRestarts(*Find(caller), actor, epoch, exact, died_in);
+       });
 }
 
 // ---- on its host ----
@@ -187,12 +193,14 @@ void RecoveryWorld::EndGuest(NodeNumber host, std::uint32_t actor, std::uint32_t
   PerformLeases(host, actions);
 }
 
-void RecoveryWorld::GuestDied(NodeNumber host, std::uint32_t actor) {
+void RecoveryWorld::GuestDied(NodeNumber host, std::uint32_t actor, const Id& died_in) {
   const auto it = node(host).guests.find(actor);
   const Guest guest = std::move(it->second);
   node(host).guests.erase(it);
-  Send(DaemonOf(host), DaemonOf(kHome),
-       [this, host, actor, epoch = guest.epoch, journal = guest.journal] { DiedAt(host, actor, epoch, &journal); });
+  ++deaths_[died_in];
+  Send(DaemonOf(host), DaemonOf(kHome), [this, host, actor, died_in, epoch = guest.epoch, journal = guest.journal] {
+    DiedAt(host, actor, epoch, &journal, died_in);
+  });
 }
 
 Journal& RecoveryWorld::JournalOf(Process& process) {
@@ -246,17 +254,23 @@ void RecoveryWorld::ServeNext(Process& process) {
   Acting& acting = *process.acting;
   if (!acting.ready || acting.busy || acting.queue.empty()) return;
   acting.busy = true;
-  const Acting::Arrived arrived = acting.queue.front();
+  Acting::Arrived arrived = acting.queue.front();
   acting.queue.pop_front();
   rules::ReplayCall asked;
   asked.id = arrived.call.id;
   asked.digest = arrived.call.Digest();
   asked.read_only = arrived.call.method == Method::kRead;
   asked.rerun = arrived.call.rerun;
+  asked.begun = arrived.call.begun;
+  asked.once = arrived.call.once;
   if (acting.replay.NeedsIndex(asked)) BuildIndex(process);
   std::uint64_t place = 0;
   switch (acting.replay.Arrive(asked, &place)) {
     case rules::ActorReplay::Verdict::kRun:
+      if (arrived.call.limit >= 0 && known_deaths_[arrived.call.id] > arrived.call.limit) {
+        Violation(Cat("call ", ToString(arrived.call.id), " was begun again"));
+      }
+      acting.running = arrived.call.id;
       RunCall(process, arrived.call, [this, pid = process.pid, arrived](std::uint64_t answer) {
         Ran(*Find(pid), arrived, answer, arrived.call.method != Method::kRead);
       });
@@ -265,8 +279,12 @@ void RecoveryWorld::ServeNext(Process& process) {
       ++figures_.answered_again;
       Ran(process, arrived, JournalOf(process).answers[place].answer, false);
       break;
-    default:
-      Violation(Cat("call ", ToString(arrived.call.id), " was refused or is not what it was"));
+    case rules::ActorReplay::Verdict::kRefuse:
+      arrived.refused = true;
+      Ran(process, arrived, 0, false);
+      break;
+    case rules::ActorReplay::Verdict::kDiffers:
+      Violation(Cat("call ", ToString(arrived.call.id), " is not what it was"));
   }
 }
 
@@ -275,6 +293,7 @@ void RecoveryWorld::RunCall(Process& process, const ActorCall& call, const ThenV
   time_.After(Delay(1'000), [this, pid, call, then] {
     Process* self = Find(pid);
     if (self == nullptr) return;
+    if (self->acting->doomed) return Exit(pid);
     const auto add = [this, pid, call, then] {
       Acting& acting = *Find(pid)->acting;
       acting.state += call.amount;
@@ -295,6 +314,7 @@ void RecoveryWorld::RunCall(Process& process, const ActorCall& call, const ThenV
 void RecoveryWorld::Ran(Process& process, const Acting::Arrived& arrived, std::uint64_t answer, bool run) {
   Acting& acting = *process.acting;
   Journal& journal = JournalOf(process);
+  acting.running = {};
   if (run) {
     journal.calls.push_back({arrived.call, answer});
     journal.answers.push_back({arrived.call, answer});
@@ -362,9 +382,8 @@ void RecoveryWorld::AnswerCall(Process& process, const Acting::Arrived& arrived,
   // A caller whose connection broke has made another, and sends again what was not answered.
   if (arrived.link != EpochOf(process.pid, arrived.caller)) return;
   Send(process.pid, arrived.caller,
-       [this, caller = arrived.caller, actor = arrived.call.actor, id = arrived.call.id, answer] {
-         CallAnswered(*Find(caller), actor, id, answer);
-       });
+       [this, caller = arrived.caller, actor = arrived.call.actor, id = arrived.call.id, answer,
+        refused = arrived.refused] { CallAnswered(*Find(caller), actor, id, answer, refused); });
 }
 
 // ---- calls, at the caller ----
@@ -375,7 +394,7 @@ void RecoveryWorld::Call(Process& process, const ActorCall& call, ThenValue then
   call_numbers_.try_emplace(call.id, call_numbers_.size());
   line.pending.push_back({call, false, std::move(then)});
   if (!std::exchange(line.attached, true)) Attach(process, call.actor);
-  if (line.worker != kNoProcess) SendCalls(process, call.actor, false);
+  if (line.worker != kNoProcess) SendCalls(process, call.actor);
 }
 
 void RecoveryWorld::Attach(Process& process, std::uint32_t actor) {
@@ -390,25 +409,59 @@ void RecoveryWorld::Attach(Process& process, std::uint32_t actor) {
   });
 }
 
+void RecoveryWorld::ActorRestarts(Process& process, std::uint32_t actor, std::uint32_t epoch, bool exact,
+                                  const Id& died_in) {
+  ActorLine& line = process.lines[actor];
+  if (epoch < line.epoch) return;
+  line.epoch = epoch;
+  line.worker = kNoProcess;
+  LoseCalls(process, actor, exact, died_in);
+}
+
 void RecoveryWorld::ActorIs(Process& process, std::uint32_t actor, std::uint32_t epoch, ProcessId worker) {
   ActorLine& line = process.lines[actor];
   if (epoch < line.epoch) return;
   line.epoch = epoch;
   // Out of reach, it is as good as none: when the link is back, its home is asked again.
-  line.worker = worker != kNoProcess && Reaches(NodeOf(process.pid), NodeOf(worker)) ? worker : kNoProcess;
-  if (line.worker != kNoProcess) SendCalls(process, actor, true);
+  line.worker = Reaches(NodeOf(process.pid), NodeOf(worker)) ? worker : kNoProcess;
+  if (line.worker == kNoProcess) return;
+  LoseCalls(process, actor, false, {});  // what became of those that were sent is not known
+  SendCalls(process, actor);
 }
 
-// Those that were not sent yet, or all: what became of those that were is not known.
-void RecoveryWorld::SendCalls(Process& process, std::uint32_t actor, bool again) {
+// Those that were sent.
+void RecoveryWorld::LoseCalls(Process& process, std::uint32_t actor, bool exact, const Id& died_in) {
+  ActorLine& line = process.lines[actor];
+  std::vector<ActorLine::Pending*> sent;
+  rules::ActorLoss loss{true, exact, true, rules::ActorLoss::kNone};
+  for (ActorLine::Pending& pending : line.pending) {
+    if (!std::exchange(pending.sent, false)) continue;
+    if (exact && pending.call.id == died_in) {
+      loss.died_in = sent.size();
+      ++known_deaths_[died_in];
+    }
+    sent.push_back(&pending);
+  }
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    ActorCall& call = sent[i]->call;
+    rules::OpenCall open{call.retries, false, call.rerun, false, call.begun, call.once};
+    if (model_.faults.blame_all && exact) loss.died_in = i;
+    if (rules::AfterLoss(loss, i, &open) != rules::Fate::kAgain) Violation("a call was given up by its caller");
+    call.retries = open.retries;
+    if (!model_.faults.rerun_unmarked) call.rerun = open.rerun;
+    if (!model_.faults.begin_for_ever) call.begun = open.begun;
+    call.once = open.once;
+  }
+}
+
+// Those that were not.
+void RecoveryWorld::SendCalls(Process& process, std::uint32_t actor) {
   ActorLine& line = process.lines[actor];
   std::vector<ActorCall> calls;
   for (ActorLine::Pending& pending : line.pending) {
-    if (pending.sent && !again) continue;
-    if (std::exchange(pending.sent, true) && !model_.faults.rerun_unmarked) pending.call.rerun = true;
-    calls.push_back(pending.call);
+    if (!std::exchange(pending.sent, true)) calls.push_back(pending.call);
   }
-  if (again && model_.faults.resend_backwards) std::reverse(calls.begin(), calls.end());
+  if (model_.faults.resend_backwards) std::reverse(calls.begin(), calls.end());
   for (const ActorCall& call : calls) {
     Send(process.pid, line.worker, [this, caller = process.pid, worker = line.worker, call] {
       Process& self = *Find(worker);
@@ -418,7 +471,8 @@ void RecoveryWorld::SendCalls(Process& process, std::uint32_t actor, bool again)
   }
 }
 
-void RecoveryWorld::CallAnswered(Process& process, std::uint32_t actor, const Id& call, std::uint64_t answer) {
+void RecoveryWorld::CallAnswered(Process& process, std::uint32_t actor, const Id& call, std::uint64_t answer,
+                                 bool refused) {
   ActorLine& line = process.lines[actor];
   const auto it = std::find_if(line.pending.begin(), line.pending.end(),
                                [&](const ActorLine::Pending& pending) { return pending.call.id == call; });
@@ -428,7 +482,13 @@ void RecoveryWorld::CallAnswered(Process& process, std::uint32_t actor, const Id
   }
   const ActorLine::Pending done = std::move(*it);
   line.pending.erase(it);
-  Saw(done.call, answer);
+  if (refused) {
+    ++figures_.refused;
+    if (deaths_[call] <= done.call.limit) Violation(Cat("call ", ToString(call), " was refused for others"));
+    amounts_[actor].erase(call);  // it has not acted
+  } else {
+    Saw(done.call, answer);
+  }
   done.then(answer);
 }
 

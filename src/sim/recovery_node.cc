@@ -199,10 +199,12 @@ void RecoveryWorld::Unreachable(NodeNumber self, NodeNumber other) {
 // Its socket is at its end.
 void RecoveryWorld::ProcessDied(NodeNumber number, ProcessId pid, std::uint64_t lease, ProcessId served) {
   SimNode& at = node(number);
+  const auto& acting = processes_.at(pid)->acting;
+  const Id died_in = acting == nullptr ? Id{} : acting->running;
   processes_.erase(pid);
   for (const auto& [actor, guest] : at.guests) {
     if (guest.pid == pid) {
-      GuestDied(number, actor);
+      GuestDied(number, actor, died_in);
       break;
     }
   }
@@ -214,7 +216,7 @@ void RecoveryWorld::ProcessDied(NodeNumber number, ProcessId pid, std::uint64_t 
     PerformLeases(number, actions);
   }
   if (served != kNoProcess) {
-    Send(DaemonOf(number), served, [this, served, pid] { LoseLane(*Find(served), pid); });
+    Send(DaemonOf(number), served, [this, served, pid] { LoseLane(*Find(served), pid, rules::Ended::kDiedInIt); });
   }
   ProcessGone(number, pid);
   for (NodeNumber other = 1; other <= model_.nodes; ++other) {

@@ -1,5 +1,6 @@
-// What a process does that submits tasks, in the simulated cluster. It follows owner/rebuild.cc, owner/failures.cc and
-// owner/far.cc, which are entangled with shared memory; what they ask of src/rules is asked here, too.
+// What a process does that submits tasks, in the simulated cluster. What it decides, src/rules decides, as for
+// owner/rebuild.cc and owner/failures.cc; how it is carried out is modelled after them, and after owner/far.cc, which
+// are entangled with shared memory.
 #include <algorithm>
 
 #include "rules/lineage.h"
@@ -13,11 +14,8 @@ struct ValueGraph {
   const Owning& owning;
 
   [[nodiscard]] rules::Presence PresenceOf(std::uint32_t value) const {
-    using rules::Presence;
     const OwnedValue& entry = owning.values.at(value);
-    if (!entry.done) return Presence::kComing;
-    if (!entry.missing) return Presence::kHere;
-    return entry.kept && entry.rebuilds < rules::kMostRebuilds ? Presence::kMissing : Presence::kHopeless;
+    return rules::PresenceOf({entry.done, false, entry.missing, entry.kept, entry.rebuilds});
   }
   [[nodiscard]] static std::uint32_t TaskOf(std::uint32_t value) { return value; }
   [[nodiscard]] std::uint32_t InputOf(std::uint32_t task, std::size_t i) const {
@@ -259,7 +257,7 @@ void RecoveryWorld::Assign(Process& process, ProcessId worker, std::uint32_t tas
   if (lends && model_.faults.drop_lent_early) Unref(process, owning.by_id.at(lent));
 }
 
-void RecoveryWorld::LoseLane(Process& process, ProcessId worker) {
+void RecoveryWorld::LoseLane(Process& process, ProcessId worker, rules::Ended ended) {
   Owning& owning = process.owning;
   const auto it = owning.lanes.find(worker);
   if (it == owning.lanes.end()) return Pump(process);  // it may have died before it came
@@ -268,7 +266,11 @@ void RecoveryWorld::LoseLane(Process& process, ProcessId worker) {
   owning.lanes.erase(it);
   if (task == 0) return Pump(process);
   OwnedValue& entry = owning.values.at(task);
-  entry.spec.rerun = true;
+  rules::OpenCall call;
+  call.retries = -1;
+  call.rerun = entry.spec.rerun;
+  if (rules::AfterEnd(ended, &call) != rules::Fate::kAgain) Violation("a task without a limit was given up");
+  entry.spec.rerun = call.rerun;
   // What the dead worker may have stored for it is nobody's.
   const NodeNumber here = NodeOf(process.pid);
   ToDaemon(process.pid, [this, here, there, worker, id = entry.spec.id] {
@@ -399,7 +401,7 @@ void RecoveryWorld::NodeLost(Process& process, NodeNumber other) {
   for (const auto& [worker, lane] : owning.lanes) {
     if (lane.node == other) workers.push_back(worker);
   }
-  for (const ProcessId worker : workers) LoseLane(process, worker);
+  for (const ProcessId worker : workers) LoseLane(process, worker, rules::Ended::kDiedBesideIt);
   std::erase_if(owning.asked, [other](const auto& entry) { return entry.second == other; });
   std::vector<ThenValue> fetches;
   for (auto it = process.fetches.begin(); it != process.fetches.end();) {

@@ -344,9 +344,13 @@ void RecoveryWorld::DriverCalls(std::uint32_t actor, std::uint32_t next) {
   } else if (next % 5 == 2 && actor + 1 < model_.actors) {
     call.method = Method::kForward;
     call.to = actor + 1;
+  } else {
+    call.limit = call.retries = static_cast<std::int32_t>(next % 3) - 1;
+    call.once = call.retries == 0;
   }
   Call(*Find(driver_), call, [this](std::uint64_t) { DriverDone(); });
-  time_.After(Delay(60'000), [this, actor, next] { DriverCalls(actor, next + 1); });
+  // Some come one right after the other.
+  time_.After(Delay(Chance(0.3) ? 100 : 60'000), [this, actor, next] { DriverCalls(actor, next + 1); });
 }
 
 // One thing less. In the end all actors are asked what they are, and let go.

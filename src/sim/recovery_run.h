@@ -28,6 +28,8 @@ struct RecoveryFaults {
   bool lose_last_journal = false;       // a dead process's journal is not taken over, only the last copy
   bool rerun_unmarked = false;          // calls are sent again as if for the first time
   bool resend_backwards = false;        // the last of them first
+  bool blame_all = false;               // of the calls that an actor had when it died, each is thought to be to blame
+  bool begin_for_ever = false;          // a call is begun again however often its actor died in it
   bool grant_twice = false;             // a lease gets two workers
   bool forget_lost_leases = false;      // of workers that died
   bool rebuild_without_inputs = false;  // the lost value's task runs again, but not those that make its inputs
@@ -67,6 +69,7 @@ struct RecoveryFigures {
   std::uint64_t calls = 0;     // of actors, each once
   std::uint64_t replayed = 0;  // by actors that came back
   std::uint64_t answered_again = 0;
+  std::uint64_t refused = 0;  // because the actor had died in them too often
   std::uint64_t checkpoints = 0;
   std::uint64_t leases = 0;
   std::uint64_t workers_killed = 0;

@@ -234,7 +234,8 @@ void RecoveryWorld::Fault() {
   } else if (which < 0.58) {
     if (const ProcessId pid = SomeProcess(true); pid != kNoProcess) {
       ++figures_.actors_killed;
-      Exit(pid);
+      Find(pid)->acting->doomed = Chance(0.5);
+      if (!Find(pid)->acting->doomed) Exit(pid);
     }
   } else if (which < 0.72) {
     CrashNode(other, length / 4);
@@ -338,6 +339,7 @@ void RecoveryFigures::Add(const RecoveryFigures& other) {
   calls += other.calls;
   replayed += other.replayed;
   answered_again += other.answered_again;
+  refused += other.refused;
   checkpoints += other.checkpoints;
   leases += other.leases;
   workers_killed += other.workers_killed;
@@ -352,7 +354,7 @@ void RecoveryFigures::Add(const RecoveryFigures& other) {
 std::string RecoveryFigures::Describe() const {
   return Cat(static_cast<std::uint64_t>(seconds), " virtual seconds, ", events, " events; ", tasks, " tasks in ", runs,
              " runs, ", rebuilt, " of them to rebuild values; ", calls, " calls of actors, ", replayed, " replayed, ",
-             answered_again, " answered again, ", checkpoints, " checkpoints; ", leases,
+             answered_again, " answered again, ", refused, " refused, ", checkpoints, " checkpoints; ", leases,
              " leases; killed: ", workers_killed, " workers, ", actors_killed, " actors, ", nodes_killed, " nodes, ",
              heads_killed, " heads; ", fenced, " nodes fenced, ", links_broken, " links broken");
 }

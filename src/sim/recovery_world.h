@@ -30,6 +30,7 @@
 #include "rules/lease_queue.h"
 #include "rules/membership.h"
 #include "rules/references.h"
+#include "rules/retry.h"
 #include "sim/random.h"
 #include "sim/recovery_run.h"
 #include "sim/timeline.h"
@@ -62,8 +63,12 @@ struct ActorCall {
   std::uint32_t actor = 0;
   Method method = Method::kAdd;
   std::uint64_t amount = 0;
-  std::uint32_t to = 0;  // kForward: the actor that is told, too
+  std::uint32_t to = 0;       // kForward: the actor that is told, too
+  std::int32_t limit = -1;    // of retries after deaths in it; negative: none
+  std::int32_t retries = -1;  // of these, those that are left
   bool rerun = false;
+  bool begun = false;
+  bool once = false;
 
   [[nodiscard]] std::uint64_t Digest() const {
     return Mix(amount * 31 + static_cast<std::uint64_t>(method) * 7 + to + 1);
@@ -156,7 +161,10 @@ struct Acting {
     ProcessId caller = kNoProcess;
     ActorCall call;
     std::uint64_t link = 0;  // the epoch of the link by which it came, and by which its answer goes, or not at all
+    bool refused = false;
   };
+  Id running;           // the call that it dies in, if it does
+  bool doomed = false;  // it will, in the next
   std::deque<Arrived> queue;
 };
 
@@ -197,6 +205,9 @@ struct ActorHome {
   NodeNumber host = 0;            // that was asked, or has it
   std::uint32_t epoch = 0;
   ProcessId pid = kNoProcess;
+  // How the last one died.
+  bool exact = false;
+  Id died_in;
   Journal copy;
   std::set<ProcessId> callers;
 };
@@ -322,7 +333,7 @@ class RecoveryWorld {
   void Assign(Process& process, ProcessId worker, std::uint32_t task);
   void LaneCame(Process& process, std::uint64_t request, ProcessId worker);
   void LaneIdle(Process& process, ProcessId worker);
-  void LoseLane(Process& process, ProcessId worker);
+  void LoseLane(Process& process, ProcessId worker, rules::Ended ended);
   void Answered(Process& process, ProcessId worker, const Id& task, const TaskResult& result);
   void Lose(Process& process, std::uint32_t value, const Spot& spot);
   void Get(Process& process, std::uint32_t value, const ThenValue& then);
@@ -361,8 +372,8 @@ class RecoveryWorld {
   void PlacedOn(NodeNumber host, std::uint32_t actor, std::uint32_t epoch);
   void StartGuest(NodeNumber host, std::uint32_t actor, std::uint32_t epoch, const Journal& journal);
   void EndGuest(NodeNumber host, std::uint32_t actor, std::uint32_t epoch);
-  void GuestDied(NodeNumber host, std::uint32_t actor);
-  void DiedAt(NodeNumber host, std::uint32_t actor, std::uint32_t epoch, const Journal* journal);
+  void GuestDied(NodeNumber host, std::uint32_t actor, const Id& died_in);
+  void DiedAt(NodeNumber host, std::uint32_t actor, std::uint32_t epoch, const Journal* journal, const Id& died_in);
   void HostLost(NodeNumber host);
   void TellCaller(std::uint32_t actor, ProcessId caller);
   void Recover(Process& process, std::size_t next);
@@ -378,9 +389,11 @@ class RecoveryWorld {
   [[nodiscard]] Journal& JournalOf(Process& process);
   void Call(Process& process, const ActorCall& call, ThenValue then);
   void Attach(Process& process, std::uint32_t actor);
-  void SendCalls(Process& process, std::uint32_t actor, bool again);
+  void LoseCalls(Process& process, std::uint32_t actor, bool exact, const Id& died_in);
+  void SendCalls(Process& process, std::uint32_t actor);
+  void ActorRestarts(Process& process, std::uint32_t actor, std::uint32_t epoch, bool exact, const Id& died_in);
   void ActorIs(Process& process, std::uint32_t actor, std::uint32_t epoch, ProcessId worker);
-  void CallAnswered(Process& process, std::uint32_t actor, const Id& call, std::uint64_t answer);
+  void CallAnswered(Process& process, std::uint32_t actor, const Id& call, std::uint64_t answer, bool refused);
   [[nodiscard]] std::uint32_t ActorOf(const Id& id) const;
 
   const RecoveryModel model_;
@@ -418,6 +431,8 @@ class RecoveryWorld {
   std::map<Id, Told> told_;                                       // answers, by call
   std::map<Id, std::uint64_t> call_numbers_;                      // by call: in the order in which they were made first
   std::map<std::uint32_t, std::map<Id, std::uint64_t>> amounts_;  // what must be in each actor, by call
+  std::map<Id, std::int32_t> deaths_;                             // by call: how often its actor died in it …
+  std::map<Id, std::int32_t> known_deaths_;                       // … and its caller heard of it
 };
 
 }  // namespace manta::sim
