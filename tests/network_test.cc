@@ -271,7 +271,7 @@ TEST_F(NetworkTest, AHostThatWasGivenUpJoinsAgainAsANewNode) {
   ASSERT_NO_FATAL_FAILURE(StartAll(2));
   const pid_t before = NodeOn(1);
   hosts_->Cut(1);
-  ASSERT_TRUE(Eventually([&] { return !Alive(before); }, 6s));
+  ASSERT_TRUE(Eventually([&] { return !Alive(before); }, 20s));
   hosts_->Mend(1);
   // It has its certificate and the token: no join token is needed.
   EXPECT_NE(Manta(1, {"start", "--join", HeadAddress(), "--name", "again", "--cpus", "1", "--resource", "host2=8",

@@ -8,6 +8,7 @@ namespace manta::rules {
 
 std::uint64_t Membership::Register(NodeId node, std::int64_t now_us, MembershipActions* actions) {
   Node& entry = nodes_[node];
+  if (!last_tick_us_) last_tick_us_ = now_us;  // from now on we are expected to look
   if (entry.phase != NodePhase::kDead) Die(node, &entry, "it registered again", actions);
   ++entry.incarnation;
   entry.phase = NodePhase::kAlive;
@@ -18,6 +19,7 @@ std::uint64_t Membership::Register(NodeId node, std::int64_t now_us, MembershipA
 
 void Membership::Restore(NodeId node, std::uint64_t incarnation, bool alive, std::int64_t now_us) {
   Node& entry = nodes_[node];
+  if (!last_tick_us_) last_tick_us_ = now_us;
   if (incarnation < entry.incarnation) return;
   entry = {incarnation, alive ? NodePhase::kAlive : NodePhase::kDead, now_us};
 }

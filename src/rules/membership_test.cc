@@ -77,6 +77,14 @@ TEST(Membership, OurOwnStallIsNotTheNodesSilence) {
   EXPECT_EQ(Of<NodeDied>(Pass(&members, &now, 63'000 * kMs)).size(), 1U);
 }
 
+TEST(Membership, AStallBeforeTheFirstLookIsOursToo) {
+  Membership members;
+  MembershipActions actions;
+  members.Register(1, 0, &actions);
+  members.Tick(60'000 * kMs, &actions);
+  EXPECT_TRUE(Of<NodeDied>(actions).empty());
+}
+
 TEST(Membership, AFencedNodeCannotActAndANewIncarnationCan) {
   Membership members;
   MembershipActions actions;
