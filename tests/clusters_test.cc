@@ -89,6 +89,27 @@ TEST_F(ClustersTest, ATaskRunsWhereItsResourceIsAndItsOutputComesHome) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), ::testing::HasSubstr("greetings from afar"));
 }
 
+// The first may be given to a node with both calls in hand, and the second be sent to wait behind it: it does not stay
+// there when there is room elsewhere.
+TEST_F(ClustersTest, ATaskBehindALongOneOfAnotherNodeGoesWhereThereIsRoom) {
+  Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--name", "n1"});
+  for (const char* name : {"n2", "n3"}) Start({"--join", Head(), "--cpus", "1", "--name", name, "--resource", "far=1"});
+  Init();
+  for (int round = 0; round < 5; ++round) {
+    const Sign go;
+    const auto meet = [](const std::string& mine, const std::string& other) {
+      Sign::Give(mine);
+      return Sign::Await(other);  // each waits for the other
+    };
+    const std::string one = go.path() + "1";
+    const std::string two = go.path() + "2";
+    const Ref<bool> first = Task(meet).SetResource("far", 1).Remote(one, two);
+    const Ref<bool> second = Task(meet).SetResource("far", 1).Remote(two, one);
+    EXPECT_TRUE(first.Get(60s)) << "round " << round;
+    EXPECT_TRUE(second.Get(60s)) << "round " << round;
+  }
+}
+
 TEST_F(ClustersTest, ATaskThatNoNodeCanHoldIsRefused) {
   StartTwo();
   Init();

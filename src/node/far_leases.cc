@@ -94,9 +94,7 @@ bool FarLeases::FitsHere(const wire::LeaseRequest& message) const {
   return !message.strategy.group.empty() || leases_.queue().total().Covers(message.need);
 }
 
-void FarLeases::Place(const Key& key) {
-  const Far& far = far_[key];
-  ++counts_.questions;
+rules::PlaceRequest FarLeases::RequestOf(const Far& far) const {
   rules::PlaceRequest request;
   request.function = ClassOf(far.message.function, far.message.need);
   request.need = far.message.need;
@@ -106,8 +104,14 @@ void FarLeases::Place(const Key& key) {
   for (std::size_t i = 0; i < std::min(far.message.input_nodes.size(), far.message.input_bytes.size()); ++i) {
     request.inputs.push_back(rules::TaskInput{far.message.input_bytes[i], {far.message.input_nodes[i]}});
   }
+  return request;
+}
+
+void FarLeases::Place(const Key& key) {
+  const Far& far = far_[key];
+  ++counts_.questions;
   const Strategy strategy = far.message.strategy;  // the answer may come at once, and be the end of `far`
-  placer_.Place(strategy, std::move(request), [this, alive = alive_, key](const Result<rules::Placement>& placed) {
+  placer_.Place(strategy, RequestOf(far), [this, alive = alive_, key](const Result<rules::Placement>& placed) {
     if (*alive) Placed(key, placed);
   });
 }
@@ -162,6 +166,7 @@ void FarLeases::Anew(const Key& key, bool at_once) {
   far.refused.push_back(far.node);
   far.state = Far::State::kPlacing;
   far.sent = false;
+  far.moves = false;
   far.number = 0;
   if (at_once && far.refused.size() < kManyBounces) return Place(key);
   PlaceLater(key, kManyBouncesUs);
@@ -231,6 +236,37 @@ void FarLeases::SendFarLease(const Key& key, const rules::Placement& placement, 
   asked_nodes_[key.owner].insert(far.node);
   if (message.job.home == cluster_.self().number) job_nodes_[far.job].insert(far.node);
   cluster_.links().Send(far.node, message);
+  LookElsewhere(key);
+}
+
+void FarLeases::LookElsewhere(const Key& key) {
+  Far& far = far_[key];
+  const Strategy& strategy = far.message.strategy;
+  if (!strategy.group.empty() || (!strategy.node.empty() && !strategy.soft)) return;
+  loop_.Cancel(far.retry);
+  far.retry = loop_.After(kAskAgainUs, [this, key, number = far.number] {
+    const auto waits = [this, number](const Key& which) -> Far* {
+      const auto it = far_.find(which);
+      const bool same = it != far_.end() && it->second.number == number && it->second.state == Far::State::kAsked;
+      return same && !it->second.moves ? &it->second : nullptr;
+    };
+    Far* now = waits(key);
+    if (now == nullptr) return;
+    now->retry = 0;
+    ++counts_.questions;
+    placer_.Place(now->message.strategy, RequestOf(*now),
+                  [this, alive = alive_, key, waits](const Result<rules::Placement>& placed) {
+                    if (!*alive) return;
+                    if (placed.ok()) cluster_.Withdraw(placed.value().ticket);  // it is asked for when it is free
+                    Far* still = waits(key);
+                    if (still == nullptr) return;
+                    const bool room =
+                        placed.ok() && placed.value().node != still->node && placed.value().expected_wait_us == 0;
+                    if (!room) return LookElsewhere(key);
+                    still->moves = true;
+                    cluster_.links().Send(still->node, wire::FarLeaseCancel{still->number});
+                  });
+  });
 }
 
 void FarLeases::Refuse(const Key& key, const Failure& why) {
@@ -255,6 +291,7 @@ void FarLeases::Cancel(Peer& peer, const wire::LeaseCancel& message) {
     return leases_.Cancel(peer, message);
   }
   if (it->second.state == Far::State::kGiven) return;
+  it->second.moves = false;
   if (it->second.sent) return cluster_.links().Send(it->second.node, wire::FarLeaseCancel{it->second.number});
   if (it->second.state == Far::State::kAsked) cluster_.Withdraw(it->second.ticket);
   peer.connection->Send(wire::LeaseEnded{message.request});
@@ -369,7 +406,9 @@ void FarLeases::RegisterAnswers() {
   });
   links.On<wire::FarLeaseEnded>([this](NodeNumber from, const wire::FarLeaseEnded& message, std::uint64_t) {
     Key key;
-    if (FindByNumber(from, message.request, &key) == nullptr) return;
+    const Far* far = FindByNumber(from, message.request, &key);
+    if (far == nullptr) return;
+    if (far->moves && far->state == Far::State::kAsked) return Anew(key, true);
     peers_.Send(key.owner, wire::LeaseEnded{key.request});
     Forget(key);
   });

@@ -8,6 +8,9 @@
 //                                    ^                |  it is this node: kept, for good
 //                                    +--- bounced, node died, head out of reach ---+
 //
+// One that waits in another node's queue asks the head again now and then: its place there is worth more than one in
+// another queue, but not more than room.
+//
 // An owner of another node gets a number of this node (its stand-in), by which the local queue and the store know it,
 // until it or its node is gone. What it asks for waits until its job's program is here.
 //
@@ -123,8 +126,9 @@ class FarLeases {
     std::uint64_t ticket = 0;
     ProcessId worker = kNoProcess;
     std::vector<rules::NodeId> refused;
-    bool sent = false;  // FarLease
-    int lost = 0;       // workers, before they could be reached
+    bool sent = false;   // FarLease
+    bool moves = false;  // withdrawn there, because there is room elsewhere
+    int lost = 0;        // workers, before they could be reached
     base::Loop::TimerId retry = 0;
   };
   // A request in the local queue that may still go up.
@@ -159,6 +163,9 @@ class FarLeases {
   void PlaceLater(const Key& key, std::int64_t after_us);
   void AskNode(const Key& key, const rules::Placement& placement);
   void SendFarLease(const Key& key, const rules::Placement& placement, const Result<wire::JobFacts>& facts);
+  // While it waits there: perhaps there is room elsewhere.
+  void LookElsewhere(const Key& key);
+  [[nodiscard]] rules::PlaceRequest RequestOf(const Far& far) const;
   void Refuse(const Key& key, const Failure& why);
   void Forget(const Key& key);
   void LookAtKept();
