@@ -108,7 +108,8 @@ Status Cluster::Join(wire::NodeFacts facts, Events events, std::int64_t timeout_
     if (left <= 0) {
       leaving_ = true;
       return Status(Code::kUnavailable, Cat("the head at ", config_.head, " did not answer within ",
-                                            timeout_us / 1'000'000, " s; does `manta-control` run there?"));
+                                            timeout_us / 1'000'000, " s", not_yet_.ok() ? "" : ": ", not_yet_.message(),
+                                            "; is it started (`manta start --head`), and is this its address?"));
     }
     loop_.RunOnce(left);
   }
@@ -185,6 +186,7 @@ void Cluster::ConnectAgain(const Status& why) {
     refused_ = why;  // a wrong token or version: it will not get better
     return;
   }
+  if (!joined_) not_yet_ = why;
   if (joined_) {
     if (NobodyListens(why)) lease_.Refused(tried_us_);
     CheckLease();

@@ -168,6 +168,7 @@ class Cluster {
   bool joined_ = false;   // at least once
   bool leaving_ = false;  // said farewell, or was fenced
   Status refused_;        // why Join must fail
+  Status not_yet_;        // why it has not come about so far
   std::int64_t tried_us_ = 0;
   std::int64_t pause_us_ = 0;
   base::Loop::TimerId retry_ = 0;

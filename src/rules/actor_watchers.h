@@ -41,6 +41,7 @@ class ActorWatchers {
   // Who is to be told of anything else.
   [[nodiscard]] std::vector<ProcessId> All() const {
     std::vector<ProcessId> out;
+    out.reserve(told_.size());
     for (const auto& [process, told] : told_) out.push_back(process);
     return out;
   }
