@@ -301,11 +301,12 @@ class Owner {
   void Fail(Entry* entry, Failure failure);
   void FailCall(Entry* entry, const Failure& failure);  // all its returns
   void Finish(Entry* entry);                            // the call is over: lets go of arguments
-  // `worker`: that crashed; what it may have stored for the call is freed.
+  // As rules/retry.h says.
   void RetryOrFail(Entry* entry, const Failure& failure, rules::Ended ended);
   [[nodiscard]] rules::OpenCall OpenCallOf(const Entry* entry);
   void SendAgain(Entry* entry, const rules::OpenCall& call);
   void GiveUp(Entry* entry, rules::Fate fate, Failure failure, bool died);
+  // `worker`: that crashed; what it may have stored for the calls is freed.
   void FreeUnanswered(std::span<Entry* const> calls, ProcessId worker);
   void WakeDependents(Entry* entry);
   void LoseLane(Lane& lane, const Failure& failure);
