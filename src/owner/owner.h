@@ -280,7 +280,8 @@ class Owner {
   void Push(Entry* entry);
   bool PushToRing(ClassQueue& queue, Entry* entry);
   void Refill(ClassQueue& queue);
-  void AskForWorkers(ClassQueue& queue);
+  // `sleeps`: this process leaves its core to others.
+  void AskForWorkers(ClassQueue& queue, bool sleeps = false);
   [[nodiscard]] static bool MayAsk(const ClassQueue& queue);
   // Which code a spec runs: the unit whose run time is averaged.
   [[nodiscard]] std::uint64_t FunctionOf(std::uint64_t spec) const;
@@ -289,7 +290,7 @@ class Owner {
   void RequestLease(ClassQueue& queue, bool stalled);
   bool Wake(Lane& lane);
   void CancelRequests(ClassQueue& queue);
-  void Balance(ClassQueue& queue, std::int64_t now_us);
+  void Balance(ClassQueue& queue, std::int64_t now_us, bool sleeps);
   Lane* TakeLane();
   void ReleaseLane(Lane* lane);
   bool PumpLocked();

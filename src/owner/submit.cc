@@ -8,13 +8,11 @@
 #include "manta/internal/embed.h"
 #include "owner/named.h"
 #include "owner/owner.h"
+#include "rules/waking.h"
 
 namespace manta::owner {
 namespace {
 
-// Tasks in the ring for each worker before it pays to have another: a hand-over to a busy worker is
-// cheaper than waking an idle one (42 µs).
-constexpr std::uint64_t kComfort = 4;
 // Pushes between two looks at workers that have plenty to do.
 constexpr std::uint32_t kLookEvery = 16;
 // Without movement for so long, somebody is woken or asked for; …
@@ -476,7 +474,7 @@ void Owner::Refill(ClassQueue& queue) {
   }
 }
 
-void Owner::AskForWorkers(ClassQueue& queue) {
+void Owner::AskForWorkers(ClassQueue& queue, bool sleeps) {
   if (queue.actor != nullptr) {
     Lane* lane = queue.actor->lane;
     if (lane == nullptr) return;
@@ -485,7 +483,7 @@ void Owner::AskForWorkers(ClassQueue& queue) {
     return;
   }
   if (queue.offset == 0) return;
-  if (queue.unwatched > 0) {
+  if (queue.unwatched > 0 && !sleeps) {
     --queue.unwatched;
     return;
   }
@@ -507,14 +505,16 @@ void Owner::AskForWorkers(ClassQueue& queue) {
       asleep = lane;
     }
   }
-  if (awake > 0 && waiting <= kComfort * awake) return;
+  const rules::QueueLook look{waiting, awake, setup_.node->header().cores, !sleeps};
+  const bool pays = rules::OneMorePays(look, queue.call_us);
+  // All are at it, and for a while: each look costs a cache line that they write.
+  if ((!pays || asleep == nullptr) && awake > 0 && waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
+  if (!pays) return;
   if (asleep != nullptr) {
     Wake(*asleep);
     return;
   }
   if (lanes < queue.most_lanes && MayAsk(queue)) RequestLease(queue, false);
-  // All are at it, and for a while: each look costs a cache line that they write.
-  if (waiting >= 2 * kLookEvery) queue.unwatched = kLookEvery;
 }
 
 // A queue that is served can do without one more worker, if there is none to be had just now.
@@ -555,7 +555,9 @@ void Owner::Ran(Lane& lane, const Entry* entry, std::uint16_t run) {
   if (lane.queue == nullptr || lane.queue->actor != nullptr || entry->spec == 0) return;
   constexpr std::size_t kMostFunctions = 4096;  // code that is made at run time has no end
   if (run_us_.size() >= kMostFunctions) run_us_.clear();
-  run_us_[FunctionOf(entry->spec)].Add(static_cast<double>(shm::UnpackRun(run)) / 1000);
+  const double us = static_cast<double>(shm::UnpackRun(run)) / 1000;
+  run_us_[FunctionOf(entry->spec)].Add(us);
+  lane.queue->call_us.Add(us);
 }
 
 void Owner::RequestLease(ClassQueue& queue, bool stalled) {
@@ -644,7 +646,7 @@ void Owner::ReleaseLane(Lane* lane) {
 
 // Work waits and nobody takes it: wake somebody, or ask for one more worker even beyond the CPUs (those
 // that have a lease may all be asleep inside their tasks).
-void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
+void Owner::Balance(ClassQueue& queue, std::int64_t now_us, bool sleeps) {
   if (queue.offset == 0) return;
   if (!queue.backlog.empty()) Refill(queue);
   if (queue.far_lanes > 0) {
@@ -661,6 +663,7 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us) {
     queue.head_since_us = now_us;
     queue.balanced_us = now_us;
     if (queue.waiting() == 0 && queue.requests > 0 && queue.actor == nullptr) CancelRequests(queue);
+    if (sleeps && queue.actor == nullptr) AskForWorkers(queue, true);
     return;
   }
   if (now_us - queue.balanced_us < kStallUs) return;

@@ -237,7 +237,7 @@ bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_u
         if (now - balanced >= 20) {
           const Lock lock(mutex_);
           balanced = now;
-          for (ClassQueue* queue : all_queues_) Balance(*queue, now);
+          for (ClassQueue* queue : all_queues_) Balance(*queue, now, false);
         }
       }
     }
@@ -263,7 +263,7 @@ bool Owner::Sleep(const std::function<bool()>& done, std::int64_t deadline_us, s
   {
     const Lock lock(mutex_);
     const std::int64_t now = base::NowMicros();
-    for (ClassQueue* queue : all_queues_) Balance(*queue, now);
+    for (ClassQueue* queue : all_queues_) Balance(*queue, now, true);
   }
   Caller& caller = ThisCaller();
   const bool blocks = caller.can_block;
@@ -375,7 +375,7 @@ bool Owner::Housekeep(std::int64_t now_us) {
   {
     const Lock lock = PatientLock();
     for (ClassQueue* queue : all_queues_) {
-      Balance(*queue, now_us);
+      Balance(*queue, now_us, true);
       // Nobody takes it, and we do not wait for the daemon: look again soon.
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
