@@ -12,8 +12,8 @@
 
 namespace manta::owner {
 
-void Owner::Succeed(Entry* entry) {
-  if (recorder_ != nullptr) RecordOutcome(entry);
+void Owner::Succeed(Entry* entry, const std::byte* value) {
+  if (recorder_ != nullptr) RecordOutcome(entry, value);
   entry->state.store(State::kReady, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0) {
     std::string frames;
@@ -26,7 +26,7 @@ void Owner::Succeed(Entry* entry) {
 void Owner::Fail(Entry* entry, Failure failure) {
   entry->failure = new Failure(std::move(failure));
   entry->where = Where::kFailure;
-  if (recorder_ != nullptr) RecordOutcome(entry);
+  if (recorder_ != nullptr) RecordOutcome(entry, nullptr);
   entry->state.store(State::kFailed, std::memory_order_release);
   if ((entry->flags & Entry::kEscaped) != 0 && entry->origin != Origin::kBorrowed) {
     std::string frames;

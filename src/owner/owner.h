@@ -298,7 +298,8 @@ class Owner {
   void OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte* payload);
   void SetValue(Entry* entry, std::span<const std::byte> bytes);
   void SetContents(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors);
-  void Succeed(Entry* entry);
+  // `value`: where its bytes came from, if they stand in the entry, too.
+  void Succeed(Entry* entry, const std::byte* value = nullptr);
   void Fail(Entry* entry, Failure failure);
   void FailCall(Entry* entry, const Failure& failure);  // all its returns
   void Finish(Entry* entry);                            // the call is over: lets go of arguments
@@ -400,7 +401,7 @@ class Owner {
   }
   void RecordCall(const Entry* entry, const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
                   std::span<const std::byte> arguments);
-  void RecordOutcome(const Entry* entry);
+  void RecordOutcome(const Entry* entry, const std::byte* value);
   void Recorded();
   void Settle();
   // The call was made, and ended, before a crash: then it is over.

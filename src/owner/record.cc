@@ -47,7 +47,9 @@ void Owner::RecordCall(const Entry* entry, const CallOrigin& origin, const shm::
   Recorded();
 }
 
-void Owner::RecordOutcome(const Entry* entry) {
+// The value, too, is taken from where it came from: read at once and in other pieces than it was written into the entry
+// in, it would wait for the cache.
+void Owner::RecordOutcome(const Entry* entry, const std::byte* value) {
   if (entry->origin != Origin::kTask && entry->origin != Origin::kSibling) return;
   const std::uint64_t record = recorded_[entry->index];
   if (record == 0 || !lost_.ok()) return;
@@ -59,7 +61,8 @@ void Owner::RecordOutcome(const Entry* entry) {
   } else if (where == Where::kStore || entry->contains) {
     recorder_->Stored(sequence, index, entry->size);
   } else {
-    recorder_->Value(sequence, index, {where == Where::kHeap ? entry->heap : entry->small, entry->size});
+    if (value == nullptr) value = where == Where::kHeap ? entry->heap : entry->small;
+    recorder_->Value(sequence, index, {value, entry->size});
   }
   Recorded();
 }

@@ -115,6 +115,7 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
       });
       return;
     }
+    const std::byte* value = nullptr;
     if (header.kind == shm::ReplyKind::kPlace) {
       if (!place) return;
       std::memcpy(&entry->place, bytes.data(), sizeof(Place));
@@ -122,8 +123,9 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
       entry->where = Where::kStore;
     } else {
       SetValue(entry, bytes);
+      value = payload;
     }
-    Succeed(entry);
+    Succeed(entry, value);
   }
   if (last) Finish(first);
 }
