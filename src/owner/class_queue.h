@@ -108,7 +108,7 @@ struct ClassQueue {
   };
   std::vector<Away> away;
 
-  rules::Average call_us;        // how long those that were timed ran
+  rules::Average call_us;       // how long those that were timed ran
   std::uint32_t unwatched = 0;  // pushes to go before we look again whether workers sleep
 
   // For noticing that nothing moves.

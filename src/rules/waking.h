@@ -3,9 +3,9 @@
 //
 // To wake one takes 42 µs, and when all cores are taken, by the owner and those awake, it takes its time from them:
 // with tasks of a fraction of a microsecond, two workers and their owner on two cores get a third less done than one
-// worker does. So tasks that those awake will have run soon are left to them. How soon is soon depends on whether a core
-// is free. A guess that turns out wrong costs little: owners look again while they wait, and wake somebody as soon as
-// nothing moves (Owner::Balance).
+// worker does. So tasks that those awake will have run soon are left to them. How soon is soon depends on whether a
+// core is free. A guess that turns out wrong costs little: owners look again while they wait, and wake somebody as soon
+// as nothing moves (Owner::Balance).
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct QueueLook {
   bool owner_runs = true;     // not: it is about to sleep, and leaves its core to others
 };
 
-inline constexpr std::uint64_t kComfort = 4;     // tasks for each: handed over before anybody else is awake
-inline constexpr double kHandOverUs = 0.2;       // what a task costs its worker beside its own time
-inline constexpr double kSoonUs = 84;            // two wakes
+inline constexpr std::uint64_t kComfort = 4;  // tasks for each: handed over before anybody else is awake
+inline constexpr double kHandOverUs = 0.2;    // what a task costs its worker beside its own time
+inline constexpr double kSoonUs = 84;         // two wakes
 inline constexpr double kSoonOnFullCores = 2000;
 
 // `call_us`: how long its tasks ran lately.
