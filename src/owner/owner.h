@@ -508,6 +508,9 @@ class Owner {
   std::vector<std::uint64_t> recorded_;         // by an entry's index: its record, and which return of it
   shm::Doorbell* keeper_bell_ = nullptr;        // the daemon's
   std::atomic<bool> behind_{false};             // records wait for room in the ring
+  // What is only counted is to be written down, and was; who has the mutex looks (Recorded).
+  std::atomic<std::uint32_t> settles_asked_{0};
+  std::atomic<std::uint32_t> settles_done_{0};
 
   // Waiting. One thread at a time (the leader) sleeps on the doorbell and reads the answers for all; the others sleep
   // each on their own, and are woken when what they wait for is there, or to lead.

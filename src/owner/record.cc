@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::uint32_t kIndexBits = 16;  // in Owner::recorded_: which return it is
 constexpr std::int64_t kPauseUs = 200;
+// How often a thread looks for its records to be written down before it queues up for the mutex; see WriteDown.
+constexpr int kLooks = 200;
+constexpr int kNaps = 100;
+constexpr std::int64_t kNapUs = 10;
 
 }  // namespace
 
@@ -68,10 +72,12 @@ void Owner::RecordOutcome(const Entry* entry, const std::byte* value) {
 }
 
 void Owner::Recorded() {
+  const std::uint32_t asked = settles_asked_.load(std::memory_order_acquire);
   if (!recorder_->settled()) {
-    if (setup_.runner == nullptr) return;
+    if (setup_.runner == nullptr && asked == settles_done_.load(std::memory_order_relaxed)) return;
     recorder_->Settle();
   }
+  settles_done_.store(asked, std::memory_order_release);
   if (keeper_bell_->sleeping.load(std::memory_order_relaxed) != 0) keeper_bell_->Ring();
   if (recorder_->waiting()) behind_.store(true, std::memory_order_relaxed);
 }
@@ -82,9 +88,25 @@ void Owner::Settle() {
   Recorded();
 }
 
+// Whoever has the mutex does it with the next call or answer: a thread that submits all the time has it nearly always,
+// and to wait for it took milliseconds.
 void Owner::WriteDown() {
-  const Lock lock(mutex_);
-  if (recorder_ != nullptr) Settle();
+  if (recorder_ == nullptr) return;
+  const std::uint32_t mine = settles_asked_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  for (int i = 0; static_cast<std::int32_t>(settles_done_.load(std::memory_order_acquire) - mine) < 0; ++i) {
+    Lock lock(mutex_, std::defer_lock);
+    if (i < kLooks) {
+      base::Relax();
+    } else if (i < kLooks + kNaps) {
+      const timespec nap{0, kNapUs * 1000};
+      nanosleep(&nap, nullptr);
+    } else {
+      lock.lock();
+    }
+    if (!lock.owns_lock() && !lock.try_lock()) continue;
+    recorder_->Settle();
+    return Recorded();
+  }
 }
 
 bool Owner::Recalled(Entry* entry, const shm::SpecHeader& header, internal::Arguments& arguments) {
@@ -148,13 +170,12 @@ Status Owner::Commit() {
   if (recorder_ == nullptr) {
     return Status(Code::kInvalid, "Commit: nothing of this job is kept on disk; give it a name (Config::job)");
   }
-  Pump();  // what is answered is seen
+  const base::ShortSlices slices;  // or it would be on disk for milliseconds before this thread has its turn
   WriteDown();
   if (Status s = AwaitRoomToRecord(); !s.ok()) return s;
   shm::LineageMemory& memory = recorder_->memory();
   const std::uint32_t mine = memory.asked.fetch_add(1, std::memory_order_seq_cst) + 1;
   keeper_bell_->Rouse();
-  const base::ShortSlices slices;  // or it would be on disk for milliseconds before this thread has its turn
   for (;;) {
     const std::uint32_t done = memory.done.load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(done - mine) >= 0) return {};
@@ -162,12 +183,12 @@ Status Owner::Commit() {
       return Status(Code::kIo, Cat("Commit: lineage cannot be written to ", setup_.welcome.lineage,
                                    "; mantad says why (is the disk full?)"));
     }
-    {
-      const Lock lock(mutex_);
-      if (!lost_.ok()) return Status(lost_.code, lost_.message);
-    }
     const timespec look{0, 50'000'000};
-    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&memory.done), FUTEX_WAIT, done, &look, nullptr, 0);
+    const long woken =
+        syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&memory.done), FUTEX_WAIT, done, &look, nullptr, 0);
+    if (woken == 0 || errno != ETIMEDOUT) continue;
+    const Lock lock(mutex_);
+    if (!lost_.ok()) return Status(lost_.code, lost_.message);
   }
 }
 
