@@ -211,8 +211,7 @@ int main(int argc, char** argv) {
   app.add_option("--lineage-memory", options.config.lineage_memory,
                  "bytes that a process keeps at most to rebuild lost values from")
       ->capture_default_str();
-  app.add_option("--spill-limit", options.config.spill_limit,
-                 "bytes of objects to have there at most, and of lineage of each process");
+  app.add_option("--spill-limit", options.config.spill_limit, "bytes of objects and lineage to have there at most");
   options.config.store_bytes = 0;
   if (const auto wrong = manta::cli::Parse(app, "mantad", argc, argv)) return *wrong;
   if (const manta::Status wrong = CheckStore(options.config); !wrong.ok()) {

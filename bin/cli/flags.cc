@@ -51,9 +51,7 @@ void NodeFlags::AddTo(CLI::App& command) {
   command.add_option("--store-bytes", store_bytes, "memory for large objects of a node (2G)")->transform(IsBytes());
   command.add_option("--spill", spill,
                      "folder for objects and lineage that find no room in memory, or 'none' (default $TMPDIR or /tmp)");
-  command
-      .add_option("--spill-limit", spill_limit,
-                  "bytes of objects to have there at most, and of lineage of each process")
+  command.add_option("--spill-limit", spill_limit, "bytes of objects and lineage to have there at most, of a node")
       ->transform(IsBytes());
   command
       .add_option("--lineage-memory", lineage_memory,

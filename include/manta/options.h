@@ -20,7 +20,7 @@ struct Config {
   std::map<std::string, std::string> labels;  // of the node; see manta/placement.h
   std::uint64_t store_bytes = 0;              // 0: 40% of the memory that is free
   std::string spill_folder;                   // for what finds no room; empty: the system's for temporary files
-  std::uint64_t spill_bytes = 0;              // 0: as much as the disk has
+  std::uint64_t spill_bytes = 0;              // of the node; 0: as much as the disk has
   std::uint64_t lineage_memory = 0;           // of a process, for rebuilding lost values; 0: 256 MB (doc/lineage.md)
   // Empty: $MANTA_ADDRESS, else the cluster that `manta start` started on this machine, else (and if any of the above
   // is set) a private one. "auto": the live local one. "private": a private one, whatever runs here. Else of a node

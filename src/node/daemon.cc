@@ -33,12 +33,12 @@ WorkerPool::Limits LimitsOf(const Config& config) {
   return limits;
 }
 
-store::KeeperConfig KeeperConfigOf(const Config& config) {
+store::KeeperConfig KeeperConfigOf(const Config& config, shm::NodeArea& area) {
   store::KeeperConfig keeper;
   keeper.node = config.node;
   keeper.capacity = config.store_bytes;
   keeper.spill_folder = config.spill_folder;
-  keeper.spill_limit = config.spill_limit;
+  keeper.disk = shm::DiskShare(config.spill_limit, area, kNoProcess);
   return keeper;
 }
 
@@ -81,7 +81,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       actors_(peers_, pool_, leases_, directory_),
       groups_(*loop_, peers_, leases_, [this](const Id& job) { return jobs_.contains(job); }),
       placer_(peers_, leases_, groups_, Placer::Self{config_.node, config_.labels}),
-      keeper_(KeeperConfigOf(config_)),
+      keeper_(KeeperConfigOf(config_, area_)),
       lineage_(area_.bell(kNoProcess)) {
   actors_.UsePlacer(placer_);
   groups_.OnQuota([this](const Id& job, NodeNumber home, const Resources& quota) { quotas_.AddFar(job, home, quota); });

@@ -46,7 +46,7 @@ Owner::Owner(Setup setup)
       bell_(&setup_.node->bell(setup_.welcome.process)),
       store_(std::make_shared<StoreHold>(setup_.arena, setup_.link, setup_.welcome.process)),
       log_(*setup_.arena, chunks_),
-      shelf_(setup_.welcome.spill, setup_.welcome.spill_limit) {
+      shelf_(setup_.welcome.spill, shm::DiskShare(setup_.welcome.spill_limit, *setup_.node, setup_.welcome.process)) {
   StartRecording();
   lanes_.push_back(nullptr);
   Status status;

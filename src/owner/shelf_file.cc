@@ -88,23 +88,29 @@ Result<std::uint64_t> ShelfFile::Write(const Record& record) {
   const std::uint64_t segment = at / kSegment;
   const std::uint64_t span = (bytes.size() + kSegment - 1) / kSegment;
   const bool begins = segment >= segments_.size() || segments_[segment].span == 0;
-  if (begins && (span * kSegment > limit_ || on_disk_ > limit_ - span * kSegment)) {
-    return Status(Code::kIo, Cat("cannot keep lineage in '", folder_, "': this process has ", Bytes(on_disk_),
-                                 " there, and no more than ", Bytes(limit_),
-                                 " are allowed (Config::spill_bytes, manta start --spill-limit)"));
+  if (begins && !share_.Take(span * kSegment)) {
+    return Status(Code::kIo,
+                  Cat("cannot keep lineage in '", folder_, "': this node has ", Bytes(share_.all()), " there, ",
+                      Bytes(share_.mine()), " of them of this process, and no more than ", Bytes(share_.limit()),
+                      " are allowed (Config::spill_bytes, manta start --spill-limit)"));
   }
-  if (Status s = Push(at, bytes.data(), bytes.size()); !s.ok()) return s;  // the next one writes over it
+  if (Status s = Push(at, bytes.data(), bytes.size()); !s.ok()) {  // the next one writes over it
+    if (begins) share_.Return(span * kSegment);
+    return s;
+  }
   for (const std::vector<Edge>* list : {&record.inputs, &record.mentions}) {
     for (const Edge& edge : *list) {
       if (edge.record == 0) continue;
-      if (Status s = Keep(edge.record); !s.ok()) return s;
+      if (Status s = Keep(edge.record); !s.ok()) {
+        if (begins) share_.Return(span * kSegment);
+        return s;
+      }
     }
   }
   if (segments_.size() <= segment) segments_.resize(segment + 1);
   ++segments_[segment].records;
   if (begins) {
     segments_[segment].span = static_cast<std::uint32_t>(span);
-    on_disk_ += span * kSegment;
   }
   const std::uint64_t last = end_ / kSegment;
   end_ = at + ((bytes.size() + 7) & ~7ULL);
@@ -169,7 +175,7 @@ void ShelfFile::Drop(std::uint64_t place, std::vector<Id>* let_go) {
 void ShelfFile::GiveBack(std::uint64_t segment) {
   const std::uint64_t bytes = std::exchange(segments_[segment].span, 0) * kSegment;
   if (bytes == 0) return;
-  on_disk_ -= bytes;
+  share_.Return(bytes);
   static_cast<void>(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                               static_cast<off_t>(segment * kSegment), static_cast<off_t>(bytes)));
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "shm/disk_share.h"
 #include "types/id.h"
 #include "types/status.h"
 
@@ -38,8 +39,9 @@ class ShelfFile {
     std::vector<std::byte> spec;
   };
 
-  // Empty: there is no such place. `limit`: bytes on disk at any time; segments are counted whole.
-  explicit ShelfFile(std::string folder, std::uint64_t limit = ~0ULL) : folder_(std::move(folder)), limit_(limit) {}
+  // Empty: there is no such place. Segments are counted whole.
+  explicit ShelfFile(std::string folder, shm::DiskShare share = shm::DiskShare())
+      : folder_(std::move(folder)), share_(share) {}
 
   // Where it is; counted once, as are now, once more, the records of its edges. kIo: the folder is missing or
   // full, or the limit is reached; with what to do. Nothing has changed then.
@@ -50,7 +52,7 @@ class ShelfFile {
   void Drop(std::uint64_t at, std::vector<Id>* let_go);
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // of records that are there
-  [[nodiscard]] std::uint64_t on_disk() const { return on_disk_; }
+  [[nodiscard]] std::uint64_t on_disk() const { return share_.mine(); }
 
  private:
   struct Header {
@@ -71,11 +73,10 @@ class ShelfFile {
   Status Push(std::uint64_t at, const void* data, std::uint64_t bytes);
 
   const std::string folder_;
-  const std::uint64_t limit_;
+  shm::DiskShare share_;
   base::Fd fd_;
   std::uint64_t end_ = 0;
   std::uint64_t bytes_ = 0;
-  std::uint64_t on_disk_ = 0;
   std::vector<Segment> segments_;
 };
 

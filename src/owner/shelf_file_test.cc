@@ -78,7 +78,7 @@ TEST(ShelfFile, RecordsLargerThanASegmentAndOthersBetweenThemStayApart) {
 }
 
 TEST(ShelfFile, NoMoreIsOnDiskThanTheLimitAndWhatGoesMakesRoom) {
-  ShelfFile shelf(std::filesystem::temp_directory_path(), 3U << 20);
+  ShelfFile shelf(std::filesystem::temp_directory_path(), shm::DiskShare(3U << 20));
   std::vector<std::uint64_t> kept;
   Status refused;
   while (refused.ok()) {
@@ -101,6 +101,25 @@ TEST(ShelfFile, NoMoreIsOnDiskThanTheLimitAndWhatGoesMakesRoom) {
   EXPECT_LE(shelf.on_disk(), 1U << 20);
   ASSERT_TRUE(shelf.Write(Spec(1'500'000, 4)).ok());
   EXPECT_LE(shelf.on_disk(), 3U << 20);
+}
+
+TEST(ShelfFile, TheLimitIsThatOfAllProcessesOfTheNode) {
+  Result<shm::NodeArea> made = shm::NodeArea::Create(2);
+  ASSERT_TRUE(made.ok());
+  shm::NodeArea& area = *made;
+  area.Reset(1);
+  area.Reset(2);
+  const std::string folder = std::filesystem::temp_directory_path();
+  ShelfFile one(folder, shm::DiskShare(3U << 20, area, 1));
+  ShelfFile two(folder, shm::DiskShare(3U << 20, area, 2));
+  ASSERT_TRUE(one.Write(Spec(1'500'000, 1)).ok());
+  const Status refused = two.Write(Spec(1'500'000, 2)).status();
+  EXPECT_EQ(refused.code(), Code::kIo);
+  EXPECT_NE(refused.message().find("2.0 MiB"), std::string::npos) << refused.message();
+  ASSERT_TRUE(two.Write(Spec(1000, 2)).ok());
+  EXPECT_FALSE(one.Write(Spec(1'000'000, 1)).ok());
+  area.Reset(1);  // it was killed, and its file went with it
+  EXPECT_TRUE(two.Write(Spec(1'500'000, 2)).ok());
 }
 
 TEST(ShelfFile, WhereThereIsNoFolderNothingIsKeptAndThatIsSaid) {

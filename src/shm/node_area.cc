@@ -50,6 +50,7 @@ Result<NodeArea> NodeArea::Create(std::uint32_t cores) {
   if (!area.ok()) return area;
   area->header().version = 1;
   area->header().cores = cores;
+  area->header().bells.store(1);  // the daemon's own
   area->header().magic = kNodeMagic;
   return area;
 }
@@ -80,14 +81,23 @@ void NodeArea::ReturnSpinToken(Doorbell& bell) {
   header().spinners.fetch_sub(1, std::memory_order_relaxed);
 }
 
+std::uint64_t NodeArea::OnDisk() {
+  std::uint64_t bytes = 0;
+  const std::uint32_t used = header().bells.load(std::memory_order_seq_cst);
+  for (ProcessId process = 0; process < used; ++process) bytes += bell(process).on_disk.load(std::memory_order_seq_cst);
+  return bytes;
+}
+
 void NodeArea::Reset(ProcessId process) {
   Doorbell& bell = this->bell(process);
+  if (SlotOf(process) >= header().bells.load()) header().bells.store(SlotOf(process) + 1);
   const auto held = static_cast<std::int32_t>(bell.spinning.exchange(0));
   if (held > 0) header().spinners.fetch_sub(held);
   bell.sleeping.store(0);
   bell.flags.store(0);
   bell.state.store(Doorbell::kIdle);
   bell.current.store(0);
+  bell.on_disk.store(0);
   bell.submitted.store(0);
   bell.completed.store(0);
   bell.ran.store(0);

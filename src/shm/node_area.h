@@ -36,6 +36,7 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> spinning;  // holds a spin token; the daemon takes it back after a crash
   std::atomic<std::int32_t> core;       // where it went to sleep
+  std::atomic<std::uint64_t> on_disk;   // bytes that it has in the spill folder, see disk_share.h
   // What its process writes for every task, on a line of its own: who rings looks at the line above for every task.
   alignas(64) std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
   std::atomic<std::uint64_t> completed;              // and those of them that came to an end
@@ -79,6 +80,7 @@ struct NodeHeader {
   std::uint32_t version;
   std::uint32_t cores;
   std::atomic<std::int32_t> spinners;  // processes that spin now; never more than cores
+  std::atomic<std::uint32_t> bells;    // beyond these, none was ever used
 };
 
 class NodeArea {
@@ -95,6 +97,8 @@ class NodeArea {
   // A process may spin only while it holds a token: never more spinners than cores.
   bool TakeSpinToken(Doorbell& bell);
   void ReturnSpinToken(Doorbell& bell);
+  // What all processes have in the spill folder.
+  [[nodiscard]] std::uint64_t OnDisk();
   // Makes a doorbell like new, for a new process or after a crash.
   void Reset(ProcessId process);
   // Wakes those whose ringer died over it; hardly anybody else.

@@ -30,7 +30,7 @@ constexpr std::uint64_t kGiveBackStep = 64ULL << 20;  // has time for others
 }  // namespace
 
 Keeper::Keeper(KeeperConfig config)
-    : config_(std::move(config)), memory_(config_.huge), spill_(config_.spill_folder, config_.spill_limit) {
+    : config_(std::move(config)), memory_(config_.huge), spill_(config_.spill_folder, config_.disk) {
   config_.capacity = std::max(config_.capacity, kSmallestStore);
   segment_bytes_ = SegmentBytes(config_);
 }

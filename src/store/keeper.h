@@ -52,7 +52,7 @@ struct KeeperConfig {
   std::uint64_t capacity = 1ULL << 30;
   std::uint64_t segment_bytes = 0;    // 0: a suitable one
   std::string spill_folder;           // empty: no spilling
-  std::uint64_t spill_limit = ~0ULL;  // bytes on disk
+  shm::DiskShare disk;                // of the folder
   std::int64_t wait_us = 10'000'000;  // how long a request for memory waits before it fails
   std::int64_t idle_us = 5'000'000;   // memory nobody used for this long is given back
   bool huge = true;                   // huge pages where the process may have them

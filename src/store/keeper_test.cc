@@ -191,7 +191,7 @@ TEST(Keeper, AFullDiskIsAnErrorAndTheObjectsStayReadable) {
   Folder folder;
   KeeperConfig config = Small(8 << 20);
   config.spill_folder = folder.path();
-  if (!folder.MountTiny()) config.spill_limit = 1 << 20;
+  if (!folder.MountTiny()) config.disk = shm::DiskShare(1 << 20);
   {
     TestNode node(config);
     TestProcess process(node, 1);

@@ -50,11 +50,11 @@ Status SpillFiles::Open() {
 
 Result<SpillFiles::Piece> SpillFiles::Write(const std::byte* data, std::uint64_t length) {
   if (!enabled()) return Status(Code::kIo, "spilling is off; set Config::spill_folder");
-  if (length > limit_ || bytes_ > limit_ - length) {
-    return Status(Code::kIo, Cat("cannot spill ", Bytes(length), " to '", folder_, "': ", Bytes(bytes_), " of ",
-                                 Bytes(limit_), " allowed are on disk already; raise Config::spill_bytes"));
-  }
   if (Status opened = Open(); !opened.ok()) return opened;
+  if (!share_.Take(length)) {
+    return Status(Code::kIo, Cat("cannot spill ", Bytes(length), " to '", folder_, "': ", Bytes(share_.all()), " of ",
+                                 Bytes(share_.limit()), " allowed are on disk already; raise Config::spill_bytes"));
+  }
   Piece piece{current_, current_->end, length};
   for (std::uint64_t done = 0; done < length;) {
     const ssize_t wrote = pwrite(current_->fd.get(), data + done, std::min(kStep, length - done),
@@ -63,6 +63,7 @@ Result<SpillFiles::Piece> SpillFiles::Write(const std::byte* data, std::uint64_t
     if (wrote <= 0) {
       const int error = wrote < 0 ? errno : ENOSPC;
       (void)ftruncate(current_->fd.get(), static_cast<off_t>(piece.offset));  // what was written of it
+      share_.Return(length);
       return Status(Code::kIo,
                     Cat("cannot spill ", Bytes(length), " to '", folder_, "': ", std::strerror(error),
                         error == ENOSPC ? "; free disk space or set Config::spill_folder to a larger disk" : ""));
@@ -70,7 +71,6 @@ Result<SpillFiles::Piece> SpillFiles::Write(const std::byte* data, std::uint64_t
     done += static_cast<std::uint64_t>(wrote);
   }
   current_->end = RoundUp(piece.offset + length);
-  bytes_ += length;
   return piece;
 }
 
@@ -90,13 +90,13 @@ Status SpillFiles::Read(const Piece& piece, std::byte* data) {
 
 void SpillFiles::Drop(Piece& piece) {
   if (piece.file == nullptr) return;
-  bytes_ -= piece.length;
+  share_.Return(piece.length);
   if (piece.file.use_count() > 1 && piece.length > 0) {
     (void)fallocate(piece.file->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(piece.offset),
                     static_cast<off_t>(RoundUp(piece.length)));
   }
   piece = Piece{};
-  if (bytes_ == 0) current_.reset();
+  if (share_.mine() == 0) current_.reset();
 }
 
 }  // namespace manta::store

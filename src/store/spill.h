@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "shm/disk_share.h"
 #include "types/status.h"
 
 namespace manta::store {
@@ -28,14 +29,14 @@ class SpillFiles {
     std::uint64_t length = 0;
   };
 
-  // An empty folder: no spilling. `limit`: bytes on disk at any time.
-  SpillFiles(std::string folder, std::uint64_t limit) : folder_(std::move(folder)), limit_(limit) {}
+  // An empty folder: no spilling.
+  SpillFiles(std::string folder, shm::DiskShare share) : folder_(std::move(folder)), share_(share) {}
 
   // kInvalid: no file can be made in `folder`. Told before it is needed, in the middle of somebody's work.
   static Status Check(const std::string& folder);
 
   [[nodiscard]] bool enabled() const { return !folder_.empty(); }
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint64_t bytes() const { return share_.mine(); }
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
   // kIo: folder missing, disk full, or over the limit; with what to do. Nothing is kept then.
@@ -47,8 +48,7 @@ class SpillFiles {
   Status Open();
 
   std::string folder_;
-  std::uint64_t limit_;
-  std::uint64_t bytes_ = 0;
+  shm::DiskShare share_;
   std::shared_ptr<File> current_;
 };
 

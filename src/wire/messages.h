@@ -152,7 +152,7 @@ struct Welcome {
   std::string lineage;  // the job's folder, if lineage is kept there: write it to the ring (shm/lineage_ring.h)
   std::uint64_t lineage_memory = 256ULL << 20;  // the most that a process keeps to rebuild lost values from
   std::string spill;                            // the folder for what is beyond that; empty: there is none
-  std::uint64_t spill_limit = ~0ULL;            // the most bytes of a process there
+  std::uint64_t spill_limit = ~0ULL;            // the most bytes of the node there
   std::string head;                             // of a cluster: where its control store is reached
 };
 // D -> N, a call answered by Done once the job's workers are gone and their last lines were sent.
