@@ -8,6 +8,7 @@ namespace manta::node {
 namespace {
 
 constexpr std::int64_t kAskAgainUs = 50'000;   // the head said: wait where you are
+constexpr std::int64_t kMostAskUs = 400'000;   // … of one that has waited in another node's queue for long
 constexpr std::int64_t kHeadGoneUs = 100'000;  // before asking a head that was out of reach
 constexpr std::int64_t kManyBouncesUs = 20'000;
 constexpr std::size_t kManyBounces = 8;
@@ -244,7 +245,8 @@ void FarLeases::LookElsewhere(const Key& key) {
   const Strategy& strategy = far.message.strategy;
   if (!strategy.group.empty() || (!strategy.node.empty() && !strategy.soft)) return;
   loop_.Cancel(far.retry);
-  far.retry = loop_.After(kAskAgainUs, [this, key, number = far.number] {
+  far.look_us = std::clamp(2 * far.look_us, kAskAgainUs, kMostAskUs);
+  far.retry = loop_.After(far.look_us, [this, key, number = far.number] {
     const auto waits = [this, number](const Key& which) -> Far* {
       const auto it = far_.find(which);
       const bool same = it != far_.end() && it->second.number == number && it->second.state == Far::State::kAsked;
