@@ -648,8 +648,10 @@ void Head::Save(const wire::NodeFacts& facts, std::function<void(const Status&)>
                 [this, alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
                   if (!*alive) return;
                   --saving_;
-                  if (!written.ok())
+                  // It is tried again until it is saved, and said once.
+                  if (!written.ok() && unsaved_ != written.status().message())
                     std::fprintf(stderr, "manta-control: cannot save a node: %s\n", written.status().message().c_str());
+                  unsaved_ = written.status().message();
                   if (done) done(written.status());
                 });
 }

@@ -139,6 +139,7 @@ class Head {
   bool stopping_ = false;
   base::Loop::TimerId stop_timer_ = 0;
   std::size_t saving_ = 0;  // records on their way to the disk
+  std::string unsaved_;     // why the last one was not saved; empty: it was
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
