@@ -135,6 +135,19 @@ TEST_F(LineageTest, WhatWasCommittedIsThereWhenWhatCameLaterIsCutOff) {
   }
 }
 
+TEST_F(LineageTest, ACommitBesideAThreadThatSubmitsHasAllThatAnybodyHadSeen) {
+  Child driver("durable", {"crowd", "crowd"});
+  ASSERT_TRUE(driver.Says("more", 60s)) << driver.Out() << driver.Err();
+  const std::string out = driver.Out();
+  Kill(driver);
+  const std::vector<std::string> logs = Logs("crowd");
+  ASSERT_EQ(logs.size(), 1U);
+  std::filesystem::resize_file(logs[0], std::stoull(After(out, "committed")));
+  const Answer lineage = Manta({"lineage", "crowd"});
+  EXPECT_EQ(lineage.status, 0) << lineage.err;
+  EXPECT_GE(CallsIn(lineage.out), std::stoull(After(out, "seen"))) << lineage.out;
+}
+
 TEST_F(LineageTest, CallsThatAreAllAlikeAreOnDiskThoughNobodyCommits) {
   Child driver("durable", {"alike", "alike"});
   ASSERT_TRUE(driver.Says("done", 60s)) << driver.Out() << driver.Err();

@@ -1,6 +1,8 @@
 // A job with a name, for durable_test: it calls, commits, and is killed or ends as told.
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -140,6 +142,27 @@ int main(int argc, char** argv) try {
     Say("committed " + std::to_string(LogBytes()));
     Squares(0, 5000);
     Say("more");
+    SleepForEver();
+  } else if (mode == "crowd") {
+    // Commits while another thread submits all the time.
+    std::atomic<std::uint64_t> seen{0};
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+      while (!stop) {
+        Squares(0, 1000);
+        seen += 1000;
+      }
+    });
+    std::uint64_t before = 0;
+    for (int i = 0; i < 200; ++i) {
+      Squares(0, 1);
+      before = ++seen;
+      manta::Commit();
+    }
+    const std::uint64_t bytes = LogBytes();
+    stop = true;
+    other.join();
+    Say("committed " + std::to_string(bytes) + "\nseen " + std::to_string(before) + "\nmore");
     SleepForEver();
   } else if (mode == "fail") {
     try {
