@@ -124,7 +124,7 @@ void Continue(std::uint64_t size, Words* words, std::vector<std::byte>* out) {
   out->resize(8 * count);
   for (std::uint64_t i = 0; i < count; ++i) {
     std::memcpy(out->data() + 8 * i, &(*words)[i].next, 8);
-    (*words)[i].Advance();
+    (*words)[i].Continue(1);
   }
   out->resize(size);
 }
@@ -243,8 +243,16 @@ bool Encoder::Flush() {
   return waiting_.empty();
 }
 
-void Encoder::PutRun(std::uint64_t calls, std::uint64_t answers) {
+void Encoder::PutRun(bool with_answers) {
+  const std::uint64_t calls = std::exchange(calls_, 0);
+  const std::uint64_t answers = with_answers ? std::exchange(answers_, 0) : 0;
   if (calls + answers == 0) return;
+  if (calls > 0) {
+    for (std::size_t i = 0; i < expected_arguments_ / 8; ++i) expected_->last[i].Continue(calls);
+  }
+  if (answers > 0) {
+    for (std::size_t i = 0; i < (expected_value_ + 7) / 8; ++i) last_value_[i].Continue(answers);
+  }
   std::byte* at = Begin(24);
   *at++ =
       static_cast<std::byte>(kRun | std::min(calls, kMany) << kCallsShift | std::min(answers, kMany) << kAnswersShift);
@@ -254,7 +262,7 @@ void Encoder::PutRun(std::uint64_t calls, std::uint64_t answers) {
 }
 
 void Encoder::Settle() {
-  PutRun(std::exchange(calls_, 0), std::exchange(answers_, 0));
+  PutRun(true);
   if (ChapterIsFull()) expected_ = nullptr;  // the next call begins one
 }
 
@@ -265,7 +273,7 @@ void Encoder::NewChapter() {
   by_hash_.clear();
   for (Recent& recent : recent_) recent = {};
   last_value_.assign(last_value_.size(), {});
-  last_size_ = 0;
+  expected_value_ = kNoSize;
   next_ = {};
   answered_ = 0;
   function_ = 0;
@@ -323,7 +331,7 @@ std::uint32_t Encoder::NumberOf(const shm::SpecHeader& header, std::string_view 
 std::uint64_t Encoder::PutTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
                                const Id& actor, std::span<const std::byte> arguments) {
   if (ChapterIsFull()) NewChapter();
-  PutRun(std::exchange(calls_, 0), 0);
+  PutRun(false);
   const bool again = function_ < functions_.size() && functions_[function_]->function.Is(header, name, actor);
   const std::uint32_t function = again ? function_ : NumberOf(header, name, actor);
   if (origin.parent != next_.parent || origin.path != next_.path || origin.index < next_.index) {
@@ -360,6 +368,8 @@ std::uint64_t Encoder::PutTask(const CallOrigin& origin, const shm::SpecHeader& 
   End(at);
   function_ = function;
   expected_ = &known;
+  expected_arguments_ =
+      packed && arguments.size() < 8 * kFewWords && arguments.size() % 8 == 0 ? arguments.size() : kNoSize;
   next_.index = origin.index + 1;
   return ++sequence_;
 }
@@ -376,7 +386,7 @@ inline void Encoder::OutcomeHead(std::byte** at, OutcomeKind kind, std::uint64_t
 
 void Encoder::PutValue(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
   Settle();
-  last_size_ = value.size();
+  expected_value_ = value.size() < 8 * kFewWords ? value.size() : kNoSize;
   std::byte* at = Begin(48 + MostPacked(value.size()));
   OutcomeHead(&at, OutcomeKind::kValue, sequence, index);
   PutNumber(&at, value.size());

@@ -88,11 +88,13 @@ struct Series {
     step = more;
     last = word;
   }
-  // The same, if the word is as expected.
-  void Advance() {
+  // What is expected after so many that were as expected.
+  [[nodiscard]] std::uint64_t After(std::uint64_t more) const { return next + more * (next - last); }
+  // So many were as expected.
+  void Continue(std::uint64_t more) {
     step = next - last;
-    last = next;
-    next += step;
+    last = After(more - 1);
+    next = last + step;
   }
 };
 using Words = std::vector<Series>;
@@ -110,23 +112,19 @@ inline std::uint64_t PartialWord(const std::byte* end, std::size_t bytes, std::s
   for (std::size_t i = bytes; i-- > 0;) word = word << 8 | static_cast<std::uint64_t>(*(end - bytes + i));
   return word;
 }
-// True: all words are as expected, and count. Else nothing has changed.
-inline bool Continues(std::span<const std::byte> bytes, Words* words) {
+// Are these words as expected after so many that were? Nothing changes: the words are told when the run is written,
+// which spares three stores for each of them.
+inline bool Continues(std::span<const std::byte> bytes, const Series* series, std::uint64_t run) {
   const std::size_t whole = bytes.size() / 8;
   const std::size_t rest = bytes.size() % 8;
-  const std::size_t count = whole + (rest != 0 ? 1 : 0);
-  if (whole >= kFewWords || words->size() < count) return false;
-  Series* series = words->data();
   std::uint64_t word = 0;
   std::uint64_t differs = 0;
   for (std::size_t i = 0; i < whole; ++i) {
     std::memcpy(&word, bytes.data() + 8 * i, 8);
-    differs |= word ^ series[i].next;
+    differs |= word ^ series[i].After(run);
   }
-  if (rest != 0) differs |= PartialWord(bytes.data() + bytes.size(), rest, bytes.size()) ^ series[whole].next;
-  if (differs != 0) return false;
-  for (std::size_t i = 0; i < count; ++i) series[i].Advance();
-  return true;
+  if (rest != 0) differs |= PartialWord(bytes.data() + bytes.size(), rest, bytes.size()) ^ series[whole].After(run);
+  return differs == 0;
 }
 
 class Encoder {
@@ -142,7 +140,8 @@ class Encoder {
     return ++sequence_;
   }
   void Value(std::uint64_t sequence, std::uint32_t index, std::span<const std::byte> value) {
-    if (sequence != answered_ + 1 || index != 0 || value.size() != last_size_ || !Continues(value, &last_value_)) {
+    if (sequence != answered_ + 1 || index != 0 || value.size() != expected_value_ ||
+        !Continues(value, last_value_.data(), answers_)) {
       return PutValue(sequence, index, value);
     }
     ++answered_;
@@ -162,13 +161,13 @@ class Encoder {
  private:
   std::byte* Begin(std::size_t most);
   void End(const std::byte* end);
-  void PutRun(std::uint64_t calls, std::uint64_t answers);
-  // True: it is, and the words expect what follows. Else nothing has changed.
-  bool IsExpected(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
-                  std::span<const std::byte> arguments) {
+  // Of calls, and of answers if told.
+  void PutRun(bool answers);
+  [[nodiscard]] bool IsExpected(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name,
+                                const Id& actor, std::span<const std::byte> arguments) const {
     return expected_ != nullptr && origin.index == next_.index && origin.path == next_.path &&
            origin.parent == next_.parent && expected_->function.Is(header, name, actor) &&
-           expected_->last.size() * 8 == arguments.size() && Continues(arguments, &expected_->last);
+           arguments.size() == expected_arguments_ && Continues(arguments, expected_->last.data(), calls_);
   }
   std::uint64_t PutTask(const CallOrigin& origin, const shm::SpecHeader& header, std::string_view name, const Id& actor,
                         std::span<const std::byte> arguments);
@@ -200,7 +199,10 @@ class Encoder {
     Words last;  // arguments
   };
   std::vector<std::unique_ptr<Known>> functions_;
-  Known* expected_ = nullptr;  // of the last call; none: nothing is expected
+  static constexpr std::size_t kNoSize = ~std::size_t{0};
+  Known* expected_ = nullptr;                 // of the last call; none: nothing is expected
+  std::size_t expected_arguments_ = kNoSize;  // bytes that may be as expected
+  std::size_t expected_value_ = kNoSize;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> by_hash_;
   struct Recent {
     std::uint64_t hash = 0;
@@ -208,7 +210,6 @@ class Encoder {
   };
   Recent recent_[64];
   Words last_value_;
-  std::uint64_t last_size_ = 0;  // of a value
 };
 
 class Decoder {

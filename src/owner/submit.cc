@@ -663,7 +663,7 @@ void Owner::Balance(ClassQueue& queue, std::int64_t now_us, bool sleeps) {
     queue.head_since_us = now_us;
     queue.balanced_us = now_us;
     if (queue.waiting() == 0 && queue.requests > 0 && queue.actor == nullptr) CancelRequests(queue);
-    if (sleeps && queue.actor == nullptr) AskForWorkers(queue, true);
+    if (queue.actor == nullptr && !queue.strategy.spread) AskForWorkers(queue, sleeps);
     return;
   }
   if (now_us - queue.balanced_us < kStallUs) return;

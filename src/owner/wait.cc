@@ -376,8 +376,9 @@ bool Owner::Housekeep(std::int64_t now_us) {
   bool waiting = false;
   {
     const Lock lock = PatientLock();
+    const bool sleeps = bell_->sleeping.load(std::memory_order_relaxed) != 0;
     for (ClassQueue* queue : all_queues_) {
-      Balance(*queue, now_us, true);
+      Balance(*queue, now_us, sleeps);
       // Nobody takes it, and we do not wait for the daemon: look again soon.
       waiting |= queue->waiting() > 0 && queue->requests == 0;
     }
