@@ -158,7 +158,7 @@ void RecoveryWorld::StartGuest(NodeNumber host, std::uint32_t actor, std::uint32
   process.acting->epoch = epoch;
   guest.pid = process.pid;
   node(host).workers[guest.lease] = process.pid;
-  time_.After(Delay(2'000), [this, pid = process.pid] {
+  On(host, Delay(2'000), [this, pid = process.pid] {
     Process* self = Find(pid);
     if (self == nullptr) return;
     Acting& acting = *self->acting;
@@ -290,7 +290,7 @@ void RecoveryWorld::ServeNext(Process& process) {
 
 void RecoveryWorld::RunCall(Process& process, const ActorCall& call, const ThenValue& then) {
   const ProcessId pid = process.pid;
-  time_.After(Delay(1'000), [this, pid, call, then] {
+  On(NodeOf(pid), Delay(1'000), [this, pid, call, then] {
     Process* self = Find(pid);
     if (self == nullptr) return;
     if (self->acting->doomed) return Exit(pid);

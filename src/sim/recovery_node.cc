@@ -10,6 +10,7 @@ namespace manta::sim {
 
 void RecoveryWorld::StartHead() {
   head_up_ = true;
+  head_stalls_ = false;
   ++head_life_;
   membership_ = rules::Membership();
   for (const auto& [number, saved] : saved_) membership_.Restore(number, saved.first, saved.second, time_.now_us());
@@ -26,11 +27,31 @@ void RecoveryWorld::CrashHead(std::int64_t down_us) {
   });
 }
 
+void RecoveryWorld::StallHead(std::int64_t length_us) {
+  if (!head_up_ || head_stalls_) return;
+  head_stalls_ = true;
+  time_.After(length_us, [this, life = head_life_] {
+    if (head_life_ == life) head_stalls_ = false;
+  });
+}
+
+void RecoveryWorld::ConnectionClosed(NodeNumber number, std::uint64_t incarnation) {
+  if (head_stalls_) {
+    time_.After(50'000, [this, number, incarnation] { ConnectionClosed(number, incarnation); });
+  }
+  if (incarnation == 0 || !HeadHears(number)) return;
+  rules::MembershipActions actions;
+  membership_.Closed(number, incarnation, &actions);
+  Carry(actions);
+}
+
 void RecoveryWorld::HeadTick(std::uint64_t life) {
   if (!head_up_ || life != head_life_) return;
-  rules::MembershipActions actions;
-  membership_.Tick(time_.now_us(), &actions);
-  Carry(actions);
+  if (!head_stalls_) {
+    rules::MembershipActions actions;
+    membership_.Tick(time_.now_us(), &actions);
+    Carry(actions);
+  }
   time_.After(200'000, [this, life] { HeadTick(life); });
 }
 
@@ -49,8 +70,8 @@ void RecoveryWorld::Carry(const rules::MembershipActions& actions) {
 }
 
 void RecoveryWorld::TellView(NodeNumber number) {
-  time_.After(Delay(200), [this, number, life = node(number).life] {
-    if (!head_up_ || node(number).head_cut || node(number).life != life || node(number).incarnation == 0) return;
+  On(number, Delay(200), [this, number, life = node(number).life] {
+    if (!HeadHears(number) || node(number).life != life || node(number).incarnation == 0) return;
     std::map<NodeNumber, std::uint64_t> view;
     for (const auto& [other, entry] : membership_.nodes()) {
       if (entry.phase != rules::NodePhase::kDead) view[other] = entry.incarnation;
@@ -78,6 +99,8 @@ void RecoveryWorld::StopNode(NodeNumber number) {
   at.up = false;
   ++at.life;
   at.incarnation = 0;
+  at.still = false;
+  at.held.clear();
   for (auto it = processes_.begin(); it != processes_.end();) {
     it = NodeOf(it->first) == number ? processes_.erase(it) : std::next(it);
   }
@@ -102,7 +125,7 @@ void RecoveryWorld::Register(NodeNumber number, std::uint64_t life) {
   if (node(number).life != life || node(number).incarnation != 0) return;
   const std::int64_t sent_us = Now(number);
   time_.After(Delay(200), [this, number, life, sent_us] {
-    if (!head_up_ || node(number).head_cut || node(number).life != life) return;
+    if (!HeadHears(number) || node(number).life != life) return;
     rules::MembershipActions actions;
     const std::uint64_t incarnation = membership_.Register(number, time_.now_us(), &actions);
     Carry(actions);
@@ -122,33 +145,53 @@ void RecoveryWorld::Register(NodeNumber number, std::uint64_t life) {
 void RecoveryWorld::Beat(NodeNumber number, std::uint64_t life) {
   SimNode& at = node(number);
   if (at.life != life) return;
-  const auto fence = [this, number] {
-    if (model_.faults.ignore_fence) return;
-    ++figures_.fenced;
-    StopNode(number);
-    for (NodeNumber i = 1; i <= model_.nodes; ++i) {
-      if (i != number) time_.After(Delay(1'000), [this, i, number] { LinkDown(i, number); });
-    }
-    StartNode(number);
-  };
   const std::int64_t now = Now(number);
-  if (!at.lease->MayAct(now)) {
-    fence();
-    if (node(number).life != life) return;
+  if (!at.still && !at.lease->MayAct(now) && !model_.faults.ignore_fence) {
+    ++figures_.stood_still;
+    at.still = true;
+    at.still_since_us = now;
   }
+  if (at.still && now - at.still_since_us >= kStillUs) return Fence(number);
   time_.After(kBeatUs, [this, number, life] { Beat(number, life); });
   if (at.head_cut) return;
-  if (!head_up_) return at.lease->Refused(now);
-  time_.After(Delay(200), [this, number, life, now, fence, incarnation = at.incarnation] {
-    if (!head_up_ || node(number).head_cut || node(number).life != life) return;
+  if (!head_up_) {
+    at.lease->Refused(now);
+    return GoOn(number);
+  }
+  time_.After(Delay(200), [this, number, life, now, incarnation = at.incarnation] {
+    if (!HeadHears(number) || node(number).life != life) return;
     const bool lives = membership_.Heard(number, incarnation, time_.now_us());
-    time_.After(Delay(200), [this, number, life, now, fence, lives] {
+    time_.After(Delay(200), [this, number, life, now, lives] {
       if (node(number).head_cut || node(number).life != life) return;
-      if (!lives) return fence();
+      if (!lives) return Fence(number);
       node(number).lease->Answered(now);
+      GoOn(number);
       TellView(number);
     });
   });
+}
+
+void RecoveryWorld::Fence(NodeNumber number) {
+  if (model_.faults.ignore_fence) return;
+  ++figures_.fenced;
+  StopNode(number);
+  for (NodeNumber i = 1; i <= model_.nodes; ++i) {
+    if (i != number) On(i, Delay(1'000), [this, i, number] { LinkDown(i, number); });
+  }
+  StartNode(number);
+}
+
+void RecoveryWorld::GoOn(NodeNumber number) {
+  SimNode& at = node(number);
+  if (!at.still || !at.lease->MayAct(Now(number))) return;
+  ++figures_.went_on;
+  at.still = false;
+  if (model_.faults.deaf_while_still) at.held.clear();
+  while (!at.still && !at.held.empty()) {
+    const Then what = std::move(at.held.front());
+    at.held.pop_front();
+    what();
+  }
 }
 
 void RecoveryWorld::SetView(NodeNumber number, const std::map<NodeNumber, std::uint64_t>& view) {
@@ -295,7 +338,7 @@ void RecoveryWorld::StartWorker(NodeNumber number, const rules::Grant& grant) {
   worker.lease = grant.lease;
   worker.serves = grant.key.owner;
   node(number).workers[grant.lease] = worker.pid;
-  time_.After(Delay(1'500), [this, pid = worker.pid, owner = grant.key.owner, request = grant.key.request] {
+  On(number, Delay(1'500), [this, pid = worker.pid, owner = grant.key.owner, request = grant.key.request] {
     if (Find(pid) == nullptr) return;
     // The daemon says so, which will also say when it is gone.
     Send(DaemonOf(NodeOf(pid)), owner, [this, owner, request, pid] { LaneCame(*Find(owner), request, pid); });
@@ -309,7 +352,7 @@ void RecoveryWorld::ScheduleTick(NodeNumber number) {
   const std::int64_t next = at.leases->NextTick(now);
   const std::int64_t wait = next == rules::LeaseQueue::kNever ? 50'000 : std::max<std::int64_t>(next - now, 1'000);
   at.tick_us = time_.now_us() + wait;
-  time_.After(wait, [this, number, life = at.life] {
+  On(number, wait, [this, number, life = at.life] {
     SimNode& then = node(number);
     if (then.life != life) return;
     then.tick_us = -1;

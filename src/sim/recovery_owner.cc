@@ -198,7 +198,7 @@ void RecoveryWorld::AskForLease(Process& process) {
     Send(DaemonOf(here), DaemonOf(there), [this, there, want] { AskedForLease(there, want); });
   });
   // There may be nothing to be had there: elsewhere, after a while.
-  time_.After(40'000 + Delay(20'000), [this, pid, here, there, request = want.key.request] {
+  On(here, 40'000 + Delay(20'000), [this, pid, here, there, request = want.key.request] {
     Process* owner = Find(pid);
     if (owner == nullptr || owner->owning.asked.erase(request) == 0) return;
     ToDaemon(pid, [this, pid, here, there, request] {
@@ -224,7 +224,7 @@ void RecoveryWorld::LaneCame(Process& process, std::uint64_t request, ProcessId 
 void RecoveryWorld::LaneIdle(Process& process, ProcessId worker) {
   const auto it = process.owning.lanes.find(worker);
   if (it == process.owning.lanes.end() || it->second.task != 0) return;
-  time_.After(30'000, [this, pid = process.pid, worker, since = it->second.since] {
+  On(NodeOf(process.pid), 30'000, [this, pid = process.pid, worker, since = it->second.since] {
     Process* owner = Find(pid);
     if (owner == nullptr) return;
     const auto lane = owner->owning.lanes.find(worker);
@@ -378,7 +378,7 @@ void RecoveryWorld::Fetch(Process& process, const Spot& spot, const ThenValue& t
   };
   if (!Reaches(NodeOf(pid), spot.node)) {
     // It may be back soon, and all that is lost so often is given up in the end (rules::kMostRebuilds).
-    time_.After(100'000, [answer] { answer(kLost); });
+    On(NodeOf(pid), 100'000, [answer] { answer(kLost); });
     return;
   }
   Send(pid, DaemonOf(spot.node), [this, pid, spot, answer] {

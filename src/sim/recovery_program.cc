@@ -53,7 +53,7 @@ void RecoveryWorld::Receive(Process& worker, const TaskSpec& task,
 void RecoveryWorld::FetchInputs(Process& worker, std::vector<std::pair<std::uint64_t, Spot>> inputs, std::size_t next) {
   const ProcessId pid = worker.pid;
   if (next == inputs.size()) {
-    time_.After(Delay(15'000), [this, pid] {
+    On(NodeOf(pid), Delay(15'000), [this, pid] {
       if (Process* self = Find(pid)) RunTask(*self);
     });
     return;
@@ -157,7 +157,7 @@ void RecoveryWorld::RunBorrower(Process& worker) {
 
 // Its task is over, and it still has the Ref: the value must be there.
 void RecoveryWorld::LetGoLater(Process& worker, const Id& object) {
-  time_.After(Delay(8'000), [this, pid = worker.pid, object] {
+  On(NodeOf(worker.pid), Delay(8'000), [this, pid = worker.pid, object] {
     Process* self = Find(pid);
     if (self == nullptr) return;
     ReadLent(*self, object, [this, pid, object](std::uint64_t value) {
@@ -294,7 +294,7 @@ void RecoveryWorld::StartDriver() {
   DriverSubmits(std::move(lent), when());
   for (std::uint32_t actor = 0; actor < model_.actors; ++actor) {
     open_ += model_.calls;
-    time_.After(when() / 4, [this, actor] { DriverCalls(actor, 0); });
+    On(kHome, when() / 4, [this, actor] { DriverCalls(actor, 0); });
   }
 }
 
@@ -308,7 +308,7 @@ void RecoveryWorld::DriverSubmits(std::vector<TaskSpec> specs, std::int64_t at_u
   }
   open_ += static_cast<std::uint32_t>(
       std::count_if(specs.begin(), specs.end(), [&](const TaskSpec& spec) { return !used.contains(spec.id); }));
-  time_.After(at_us, [this, specs = std::move(specs), used] {
+  On(kHome, at_us, [this, specs = std::move(specs), used] {
     Process& driver = *Find(driver_);
     std::vector<std::uint32_t> values;
     for (const TaskSpec& spec : specs) values.push_back(Submit(driver, spec));
@@ -320,7 +320,7 @@ void RecoveryWorld::DriverSubmits(std::vector<TaskSpec> specs, std::int64_t at_u
       const auto later = static_cast<std::int64_t>(random_.Below(1'500'000));
       Get(driver, values[i], [this, spec = specs[i], value = values[i], later](std::uint64_t first) {
         SawValue(spec, first, "by the driver");
-        time_.After(later, [this, spec, value] {
+        On(kHome, later, [this, spec, value] {
           Get(*Find(driver_), value, [this, spec, value](std::uint64_t again) {
             SawValue(spec, again, "by the driver, later");
             Unref(*Find(driver_), value);
@@ -350,7 +350,7 @@ void RecoveryWorld::DriverCalls(std::uint32_t actor, std::uint32_t next) {
   }
   Call(*Find(driver_), call, [this](std::uint64_t) { DriverDone(); });
   // Some come one right after the other.
-  time_.After(Delay(Chance(0.3) ? 100 : 60'000), [this, actor, next] { DriverCalls(actor, next + 1); });
+  On(kHome, Delay(Chance(0.3) ? 100 : 60'000), [this, actor, next] { DriverCalls(actor, next + 1); });
 }
 
 // One thing less. In the end all actors are asked what they are, and let go.

@@ -37,6 +37,7 @@ struct RecoveryFaults {
   bool drop_lent_early = false;         // a Ref is let go when its task is sent, not when it has answered
   bool free_without_reading = false;    // what nobody holds is freed before all that was sent is read
   bool ignore_fence = false;            // a node that is cut off goes on
+  bool deaf_while_still = false;        // what is sent to a node that stands still is lost
   bool children_of_the_dead = false;    // what a dead process owned is not given back
 };
 
@@ -75,7 +76,9 @@ struct RecoveryFigures {
   std::uint64_t workers_killed = 0;
   std::uint64_t actors_killed = 0;
   std::uint64_t nodes_killed = 0;
-  std::uint64_t fenced = 0;  // nodes that stopped because they were cut off
+  std::uint64_t stood_still = 0;  // nodes that the head did not answer, …
+  std::uint64_t went_on = 0;      // … and then did
+  std::uint64_t fenced = 0;       // nodes that ended because they were given up
   std::uint64_t heads_killed = 0;
   std::uint64_t links_broken = 0;
   double seconds = 0;  // virtual

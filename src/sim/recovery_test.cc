@@ -68,6 +68,7 @@ TEST(RecoveryRun, ThousandsOfSeedsLoseNothingDoNothingTwiceAndLeaveNothing) {
   EXPECT_GT(all.nodes_killed, seeds) << told;
   EXPECT_GT(all.links_broken, seeds) << told;
   EXPECT_GT(all.fenced, 0U) << told;
+  EXPECT_GT(all.went_on, seeds / 20) << told;
 }
 
 struct Planted {
@@ -77,7 +78,7 @@ struct Planted {
 class PlantedRecoveryFault : public testing::TestWithParam<Planted> {};
 
 TEST_P(PlantedRecoveryFault, IsFound) {
-  constexpr std::uint64_t kSeeds = 400;
+  constexpr std::uint64_t kSeeds = 1'000;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     RecoveryModel model = RecoveryModelOf(seed);
     model.faults.*GetParam().fault = true;
@@ -107,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(RecoveryRun, PlantedRecoveryFault,
                                          PLANTED(forget_lost_leases), PLANTED(rebuild_without_inputs),
                                          PLANTED(keep_lost_places), PLANTED(drop_lent_early),
                                          PLANTED(free_without_reading), PLANTED(ignore_fence),
-                                         PLANTED(children_of_the_dead)),
+                                         PLANTED(deaf_while_still), PLANTED(children_of_the_dead)),
                          [](const auto& what) { return std::string(what.param.name); });
 #undef PLANTED
 

@@ -80,7 +80,7 @@ void RecoveryWorld::Send(ProcessId from, ProcessId to, Then what) {
   }
   std::int64_t& last = last_sent_[{from, to}];
   last = std::max(last + 1, time_.now_us() + Delay(a == b ? 30 : 150));
-  time_.After(last - time_.now_us(), [this, from, to, epoch, life = node(b).life, what = std::move(what)] {
+  On(b, last - time_.now_us(), [this, from, to, epoch, life = node(b).life, what = std::move(what)] {
     if (NodeOf(from) != NodeOf(to) && LinkOf(NodeOf(from), NodeOf(to)).epoch != epoch) return;
     const bool daemon = LocalOf(to) == 0;
     if (daemon ? !node(NodeOf(to)).up || node(NodeOf(to)).life != life : Find(to) == nullptr) return;
@@ -89,10 +89,17 @@ void RecoveryWorld::Send(ProcessId from, ProcessId to, Then what) {
   });
 }
 
+void RecoveryWorld::On(NodeNumber number, std::int64_t delay_us, Then what) {
+  time_.After(delay_us, [this, number, what = std::move(what)] {
+    if (!node(number).still) return what();
+    node(number).held.push_back(what);
+  });
+}
+
 void RecoveryWorld::ToDaemon(ProcessId from, Then what) {
   const NodeNumber number = NodeOf(from);
   node(number).sockets[from].push_back(std::move(what));
-  time_.After(Delay(30), [this, number, from, life = node(number).life] {
+  On(number, Delay(30), [this, number, from, life = node(number).life] {
     if (node(number).life == life) ReadSocket(number, from);
   });
 }
@@ -143,8 +150,8 @@ void RecoveryWorld::BreakLink(NodeNumber a, NodeNumber b, std::int64_t cut_us) {
     });
   }
   const std::int64_t notice_us = cut_us > 0 ? 60'000 : 2'000;
-  time_.After(Delay(notice_us), [this, a, b] { LinkDown(a, b); });
-  time_.After(Delay(notice_us), [this, a, b] { LinkDown(b, a); });
+  On(a, Delay(notice_us), [this, a, b] { LinkDown(a, b); });
+  On(b, Delay(notice_us), [this, a, b] { LinkDown(b, a); });
 }
 
 void RecoveryWorld::LinkDown(NodeNumber self, NodeNumber other) {
@@ -154,7 +161,7 @@ void RecoveryWorld::LinkDown(NodeNumber self, NodeNumber other) {
   up = false;
   ++link.epoch;
   // The other one sees it closed, if it can see anything.
-  time_.After(Delay(link.cut ? 60'000 : 2'000), [this, self, other] { LinkDown(other, self); });
+  On(other, Delay(link.cut ? 60'000 : 2'000), [this, self, other] { LinkDown(other, self); });
   if (node(self).up) Unreachable(self, other);
   time_.After(Delay(8'000), [this] { TryLinks(); });
 }
@@ -241,10 +248,12 @@ void RecoveryWorld::Fault() {
     CrashNode(other, length / 4);
   } else if (which < 0.88) {
     if (any != other) BreakLink(any, other, Chance(0.5) ? 0 : length / 4);
-  } else if (which < 0.95) {
+  } else if (which < 0.94) {
     if (node(other).head_cut) return;
     node(other).head_cut = true;
     time_.After(length, [this, other] { node(other).head_cut = false; });
+  } else if (which < 0.96) {
+    StallHead(Chance(0.3) ? 5'000'000 : length);
   } else {
     CrashHead(length / 8);
   }
@@ -257,14 +266,9 @@ void RecoveryWorld::CrashNode(NodeNumber number, std::int64_t down_us) {
   StopNode(number);
   // Its machine closes its connections, unless that is gone, too.
   if (Chance(0.8)) {
-    time_.After(Delay(1'000), [this, number, incarnation] {
-      if (!head_up_ || incarnation == 0 || node(number).head_cut) return;
-      rules::MembershipActions actions;
-      membership_.Closed(number, incarnation, &actions);
-      Carry(actions);
-    });
+    time_.After(Delay(1'000), [this, number, incarnation] { ConnectionClosed(number, incarnation); });
     for (NodeNumber i = 1; i <= model_.nodes; ++i) {
-      if (i != number) time_.After(Delay(1'000), [this, i, number] { LinkDown(i, number); });
+      if (i != number) On(i, Delay(1'000), [this, i, number] { LinkDown(i, number); });
     }
   }
   time_.After(10'000 + down_us, [this, number] {
@@ -346,6 +350,8 @@ void RecoveryFigures::Add(const RecoveryFigures& other) {
   actors_killed += other.actors_killed;
   nodes_killed += other.nodes_killed;
   fenced += other.fenced;
+  stood_still += other.stood_still;
+  went_on += other.went_on;
   heads_killed += other.heads_killed;
   links_broken += other.links_broken;
   seconds += other.seconds;
@@ -356,7 +362,8 @@ std::string RecoveryFigures::Describe() const {
              " runs, ", rebuilt, " of them to rebuild values; ", calls, " calls of actors, ", replayed, " replayed, ",
              answered_again, " answered again, ", refused, " refused, ", checkpoints, " checkpoints; ", leases,
              " leases; killed: ", workers_killed, " workers, ", actors_killed, " actors, ", nodes_killed, " nodes, ",
-             heads_killed, " heads; ", fenced, " nodes fenced, ", links_broken, " links broken");
+             heads_killed, " heads; ", stood_still, " nodes stood still, ", went_on, " of them went on; ", fenced,
+             " nodes fenced, ", links_broken, " links broken");
 }
 
 RecoveryFigures RunRecovery(const RecoveryModel& model) { return RecoveryWorld(model).Run(); }

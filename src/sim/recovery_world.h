@@ -226,6 +226,9 @@ struct SimNode {
   std::int64_t offset_us = 0;
   double rate = 1;
   bool head_cut = false;
+  bool still = false;  // the head has not answered: nothing happens here until it does, …
+  std::int64_t still_since_us = 0;
+  std::deque<Then> held;  // … and this is what would have
   std::unique_ptr<rules::NodeLease> lease;
   std::unique_ptr<rules::LeaseQueue> leases;
   rules::References references;
@@ -258,6 +261,7 @@ class RecoveryWorld {
  private:
   static constexpr NodeNumber kHome = 1;
   static constexpr std::int64_t kBeatUs = 300'000;
+  static constexpr std::int64_t kStillUs = 10'000'000;  // a node that stands still ends after this
 
   // ---- time, processes, links (recovery_world.cc) ----
   [[nodiscard]] std::int64_t Now(NodeNumber node) const;
@@ -268,6 +272,8 @@ class RecoveryWorld {
   [[nodiscard]] Process& Start(NodeNumber node);
   [[nodiscard]] static ProcessId DaemonOf(NodeNumber node) { return OnNode(node, 0); }
   void Violation(const std::string& what);
+  // `what` happens on a node, then or when that goes on.
+  void On(NodeNumber number, std::int64_t delay_us, Then what);
   // From a process or daemon to another; `what` happens there, if it is there then.
   void Send(ProcessId from, ProcessId to, Then what);
   void ToDaemon(ProcessId from, Then what);  // its own
@@ -291,6 +297,9 @@ class RecoveryWorld {
   // ---- head and daemons (recovery_node.cc) ----
   void StartHead();
   void CrashHead(std::int64_t down_us);
+  void StallHead(std::int64_t length_us);
+  [[nodiscard]] bool HeadHears(NodeNumber number) { return head_up_ && !head_stalls_ && !node(number).head_cut; }
+  void ConnectionClosed(NodeNumber number, std::uint64_t incarnation);
   void HeadTick(std::uint64_t life);
   void Carry(const rules::MembershipActions& actions);
   void TellView(NodeNumber number);
@@ -298,6 +307,8 @@ class RecoveryWorld {
   void StopNode(NodeNumber number);  // it forgets all
   void Register(NodeNumber number, std::uint64_t life);
   void Beat(NodeNumber number, std::uint64_t life);
+  void Fence(NodeNumber number);
+  void GoOn(NodeNumber number);
   void SetView(NodeNumber number, const std::map<NodeNumber, std::uint64_t>& view);
   void Unreachable(NodeNumber self, NodeNumber other);
   void ProcessDied(NodeNumber number, ProcessId pid, std::uint64_t lease, ProcessId served);
@@ -410,6 +421,7 @@ class RecoveryWorld {
   std::map<std::pair<ProcessId, ProcessId>, std::int64_t> last_sent_;  // when the last message arrives
 
   bool head_up_ = false;
+  bool head_stalls_ = false;
   std::uint64_t head_life_ = 0;
   rules::Membership membership_;
   std::map<NodeNumber, std::pair<std::uint64_t, bool>> saved_;  // the head's table: incarnation, alive
