@@ -1,12 +1,17 @@
 # manta_room(NAME ROOM...): the folder's sources as a static archive manta_NAME that may use the named rooms (the
 # layering table, repeated by the linker); its *_test.cc as the program NAME_test; each x_fuzz.cc as a fuzz target.
+# FUZZED FILE...: of this room the fuzz targets need no others, so their build makes no others; all, if it is not said.
 function(manta_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 room "" "" FUZZED)
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   set(tests ${sources})
   set(fuzzers ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
+  if(MANTA_FUZZERS_ONLY AND room_FUZZED)
+    list(TRANSFORM room_FUZZED PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
+  endif()
   if(NOT sources)  # a room of headers only is still a room
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
     file(WRITE ${sources} "")
@@ -14,8 +19,8 @@ function(manta_room name)
 
   add_library(manta_${name} STATIC ${sources})
   target_include_directories(manta_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-  foreach(room ${ARGN})
-    target_link_libraries(manta_${name} PUBLIC manta_${room})
+  foreach(used ${room_UNPARSED_ARGUMENTS})
+    target_link_libraries(manta_${name} PUBLIC manta_${used})
   endforeach()
   target_link_libraries(manta_${name} PUBLIC Threads::Threads)
   set_property(GLOBAL APPEND PROPERTY MANTA_ROOMS ${name})
