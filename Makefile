@@ -5,6 +5,7 @@
 
 PRESET ?= dev
 JOBS ?= $(shell nproc)
+TEST_JOBS ?= $(shell expr 2 \* $(JOBS))  # tests wait more than they compute
 SOAK_SECONDS ?= $(or $(SECONDS),60)
 SEED ?= 1
 BUILD = cmake --build --preset
@@ -22,17 +23,17 @@ demo:  ## release build, then the quickstart
 	build/release/bin/quickstart $(ARGS)
 	PYTHONPATH=build/release/python /usr/bin/python3 examples/python/quickstart.py
 
-test:  ## build and run every test (about 10 minutes from nothing on two cores)
+test:  ## build and run every test (about 15 minutes from nothing on two cores)
 	@scripts/install-deps build test
 	cmake --preset $(PRESET) -DMANTA_TESTS=ON -Wno-dev
 	$(BUILD) $(PRESET) -j $(JOBS)
-	ctest --preset $(PRESET) -j $(JOBS) $(ARGS)
+	ctest --preset $(PRESET) -j $(TEST_JOBS) $(ARGS)
 
 quick:  ## build and run the tests of the single rooms: under a minute once built
 	@scripts/install-deps build test
 	cmake --preset $(PRESET) -DMANTA_TESTS=ON -Wno-dev
 	$(BUILD) $(PRESET) -j $(JOBS) --target quick_tests
-	ctest --preset $(PRESET) -j $(JOBS) -L quick $(ARGS)
+	ctest --preset $(PRESET) -j $(TEST_JOBS) -L quick $(ARGS)
 
 soak:  ## release build, then as many simulated failures of clusters and chains as fit into SOAK_SECONDS (60), from SEED (1) on
 	@scripts/install-deps build

@@ -1,9 +1,9 @@
-# manta_test(FILE.cc [TIMEOUT SECONDS] [LABELS LABEL...] [ROOMS ROOM...]): a GoogleTest program of tests/, which speaks
-# the public API (ROOMS are for the few that also look inside). Every one of its tests runs in a process of its own under
+# manta_test(FILE.cc [BESIDE_OTHERS] [TIMEOUT SECONDS] [LABELS LABEL...] [ROOMS ROOM...]): a GoogleTest program of
+# tests/, which speaks the public API (ROOMS are for the few that also look inside). Every one of its tests runs in a process of its own under
 # scripts/leftovers, which fails the test when a process, a file or a socket outlives it, or a sanitizer reports anything,
 # whichever process it is in.
 function(manta_test file)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;ROOMS" ${ARGN})
+  cmake_parse_arguments(arg "BESIDE_OTHERS" "TIMEOUT" "LABELS;ROOMS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -26,8 +26,13 @@ function(manta_test file)
   math(EXPR patience "${arg_TIMEOUT} - 10")
   set(launcher ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --timeout ${patience} --)
   set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
-  # A cluster takes the whole (small) machine: two of them at once would only miss each other's deadlines.
+  # A cluster takes the whole (small) machine: two of them at once would only miss each other's deadlines. Not so those
+  # that mostly wait, for somebody to be given up.
+  set(alone ON)
+  if(arg_BESIDE_OTHERS)
+    set(alone OFF)
+  endif()
   # NO_PRETTY_VALUES: a parameter's value may be an address, and the test would have a new name in each run.
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
-    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ON)
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" RUN_SERIAL ${alone})
 endfunction()
