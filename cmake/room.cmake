@@ -36,6 +36,7 @@ function(manta_room name)
     endforeach()
   elseif(MANTA_TESTS AND tests)
     add_executable(${name}_test ${tests})
+    target_compile_options(${name}_test PRIVATE $<$<CONFIG:Debug>:-O0>)  # compiled more often than it is waited for
     target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gmock GTest::gtest_main)
     add_dependencies(quick_tests ${name}_test)
     set(timeout 60)

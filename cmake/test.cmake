@@ -15,6 +15,7 @@ function(manta_test file)
   endif()
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} ${file})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O0>)  # compiled more often than it is waited for
   target_link_libraries(${name} PRIVATE manta::manta GTest::gmock GTest::gtest_main)
   foreach(room ${arg_ROOMS})
     target_link_libraries(${name} PRIVATE manta_${room})
