@@ -83,6 +83,7 @@ void Owner::StartFar(Lane& lane, ProcessId worker, const std::string& address, s
         loop->loop(), address, options,
         [this, index, serial, pass](Result<wire::Link> link) { OnFarConnected(index, serial, pass, std::move(link)); });
     const Lock lock(mutex_);
+    if (stopping_.load()) return;  // who ends has taken all that there are, and the loop goes with this thread
     if (Lane* found = FindFar(index, serial); found != nullptr) found->far->dial = std::move(dial);
   });
 }
