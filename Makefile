@@ -5,7 +5,8 @@
 
 PRESET ?= dev
 JOBS ?= $(shell nproc)
-TEST_JOBS ?= $(shell expr 2 \* $(JOBS))  # tests wait more than they compute
+# Tests wait more than they compute.
+TEST_JOBS ?= $(shell expr 2 \* $(JOBS))
 SOAK_SECONDS ?= $(or $(SECONDS),60)
 SEED ?= 1
 BUILD = cmake --build --preset
