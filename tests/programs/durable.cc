@@ -151,7 +151,7 @@ int main(int argc, char** argv) try {
       for (; !stop; ++seen) manta::Task(Tree).Remote(0).Get();
     });
     for (int i = 0; i < 50; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      for (const std::uint64_t last = seen; seen < last + 50;) std::this_thread::yield();
       const std::uint64_t before = seen;
       manta::Commit();
       Say("committed " + std::to_string(before) + " " + std::to_string(LogBytes()));
