@@ -77,9 +77,9 @@ void Owner::Recorded() {
     if (setup_.runner == nullptr && asked == settles_done_.load(std::memory_order_relaxed)) return;
     recorder_->Settle();
   }
-  settles_done_.store(asked, std::memory_order_release);
   if (keeper_bell_->sleeping.load(std::memory_order_relaxed) != 0) keeper_bell_->Ring();
   if (recorder_->waiting()) behind_.store(true, std::memory_order_relaxed);
+  settles_done_.store(asked, std::memory_order_release);  // last: who asked must see if there was no room for it
 }
 
 void Owner::Settle() {
