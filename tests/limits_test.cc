@@ -131,6 +131,73 @@ TEST(AnAddress, WhereSomethingElseAnswersIsAnErrorAndNotAHang) {
   }
 }
 
+// ---- another user at an address of ours ----
+
+// Listens, as another user, at a name that looks like this user's cluster. It never answers: a client that sends
+// anything first would wait for it.
+class Squatter {
+ public:
+  Squatter() {
+    name_ = "manta-" + std::to_string(getuid()) + "-" + std::to_string(getpid());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name_.data(), name_.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
+    EXPECT_EQ(seteuid(65534), 0);
+    fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(fd_, 16), 0);
+    EXPECT_EQ(seteuid(0), 0);
+  }
+  ~Squatter() { close(fd_); }
+  // How many bytes clients have sent since the last call.
+  [[nodiscard]] std::size_t Received() const {
+    std::size_t count = 0;
+    for (int peer = -1; (peer = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; close(peer)) {
+      char bytes[4096];
+      const ssize_t got = recv(peer, bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got > 0) count += static_cast<std::size_t>(got);
+    }
+    return count;
+  }
+  [[nodiscard]] std::string address() const { return "@" + name_; }
+
+ private:
+  std::string name_;
+  int fd_ = -1;
+};
+
+TEST(AnotherUser, WhoServesAnAddressIsRefusedByTheDriverByName) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Squatter squatter;
+  Config config;
+  config.address = squatter.address();
+  EXPECT_THAT(MessageOf<InvalidError>([&] { Init(config); }),
+              AllOf(HasSubstr(config.address), HasSubstr("served by user nobody (65534)")));
+  EXPECT_FALSE(IsInitialized());
+  EXPECT_EQ(squatter.Received(), 0U);
+}
+
+TEST(AnotherUser, WhoServesAnAddressIsNoClusterThatAutoFinds) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Squatter squatter;
+  Config config;
+  config.address = "auto";
+  EXPECT_THAT(MessageOf<UnavailableError>([&] { Init(config); }), ::testing::Not(HasSubstr(squatter.address())));
+  EXPECT_EQ(squatter.Received(), 0U);
+}
+
+TEST(AnotherUser, WhoServesAnAddressIsRefusedByTheCommandLineByName) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Squatter squatter;
+  for (const char* command : {"status", "memory"}) {
+    Child tool("manta", {command, "--address", squatter.address()});
+    EXPECT_NE(tool.Finish(), 0);
+    EXPECT_THAT(tool.Err(), HasSubstr("served by user nobody (65534)"));
+  }
+  EXPECT_EQ(squatter.Received(), 0U);
+}
+
 // ---- things of another cluster ----
 
 class Foreign : public ClusterTest {};

@@ -4,12 +4,12 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -26,6 +26,7 @@
 #include "store/memory.h"
 #include "store/spill.h"
 #include "wire/local_cluster.h"
+#include "wire/local_connect.h"
 #include "wire/secrets.h"
 #include "worker/stack.h"
 #include "worker/start_hook.h"
@@ -171,7 +172,9 @@ std::vector<std::string> LocalClusters() {
   while (std::getline(sockets, line)) {
     const std::size_t at = line.find(mark);
     if (at == std::string::npos || line.find(" 00010000 ") == std::string::npos) continue;  // listening ones
-    found.push_back(line.substr(at));
+    // Another user may have bound such a name: a socket that is not this user's is no cluster of this user.
+    const std::string address = line.substr(at);
+    if (const Result<base::Fd> ours = wire::ConnectToLocal(address); ours.ok()) found.push_back(address);
   }
   return found;
 }
@@ -217,21 +220,11 @@ Result<base::Fd> Connect(std::string address) {
     }
     address = clusters[0];
   }
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (address.size() < 2 || address.size() >= sizeof name.sun_path || address[0] != '@') {
-    return Status(Code::kInvalid,
-                  Cat("Init: '", address, "' is not an address; `manta status` shows them, as in @manta-0-4711"));
-  }
-  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
-  base::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-    return Status(Code::kUnavailable, Cat("Init: no cluster answers at ", address, " (", std::strerror(errno),
-                                          "); `manta status` shows those that live"));
-  }
-  return fd;
+  Result<base::Fd> fd = wire::ConnectToLocal(address);
+  if (fd.ok()) return fd;
+  if (fd.status().code() != Code::kUnavailable) return Status(fd.status().code(), Cat("Init: ", fd.status().message()));
+  return Status(Code::kUnavailable, Cat("Init: no cluster answers at ", address, " (", fd.status().message(),
+                                        "); `manta status` shows those that live"));
 }
 
 void Print(const wire::LogLines& lines) {
@@ -371,6 +364,19 @@ void End(bool at_exit) {
   g_driver.reset();
 }
 
+// Says in one line which cluster a program got that named none: work in a cluster that others use, too, must not come
+// as a surprise. The usual case, a private one, is told to people only.
+void SayWhichCluster(const Config& config, const Driver& driver) {
+  if (!config.address.empty() || !config.show_output) return;
+  if (driver.daemon == 0) {
+    std::fprintf(stderr,
+                 "manta: joined the running cluster at its node %s (address \"private\" starts one of your own)\n",
+                 driver.owner->welcome().node.c_str());
+  } else if (isatty(STDERR_FILENO) != 0) {
+    std::fprintf(stderr, "manta: started a private cluster, which ends with this program\n");
+  }
+}
+
 }  // namespace
 
 void Init() { Init(Config{}); }
@@ -386,6 +392,7 @@ void Init(const Config& config) {
     Leave(*driver, false);
     Check(s);
   }
+  SayWhichCluster(config, *driver);
   g_driver = std::move(driver);
   static const int registered = std::atexit([] { End(true); });
   static_cast<void>(registered);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "shm/arena.h"
 #include "store/pins.h"
+#include "wire/local_connect.h"
 
 namespace manta::node {
 namespace {
@@ -85,6 +86,7 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       lineage_(area_.bell(kNoProcess)) {
   actors_.UsePlacer(placer_);
   groups_.OnQuota([this](const Id& job, NodeNumber home, const Resources& quota) { quotas_.AddFar(job, home, quota); });
+  keeper_.SetOnWarning([](const std::string& text) { std::fprintf(stderr, "mantad: %s\n", text.c_str()); });
   loop_->AfterRound([this] { EndRound(); });
 }
 
@@ -108,6 +110,9 @@ Status Daemon::Listen() {
   base::Fd socket(fcntl(config_.private_fd, F_DUPFD_CLOEXEC, 3));
   if (!socket.valid() || fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) {
     return Status(Code::kInvalid, Cat("--private-fd ", config_.private_fd, ": ", std::strerror(errno)));
+  }
+  if (Status status = wire::CheckPeerUser(socket.get(), Cat("--private-fd ", config_.private_fd)); !status.ok()) {
+    return status;
   }
   close(config_.private_fd);
   Result<Peer*> peer = peers_.Add(

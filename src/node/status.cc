@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "wire/frame.h"
+#include "wire/local_connect.h"
 
 namespace manta::node {
 namespace {
@@ -89,21 +89,16 @@ std::string JsonResources(const Resources& resources) {
 
 template <typename Reply, typename Request>
 Result<Reply> Ask(const std::string& address, const Request& request) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (address.size() < 2 || address[0] != '@' || address.size() > sizeof name.sun_path) {
-    return Status(Code::kInvalid, Cat("'", address, "' is no address of a node; it looks like @manta-1000-4711"));
+  Result<base::Fd> connected = wire::ConnectToLocal(address);
+  if (!connected.ok()) {
+    const bool none = connected.status().code() == Code::kUnavailable;
+    return Status(connected.status().code(),
+                  Cat(none ? Cat("no node listens at ", address, ": ") : "", connected.status().message()));
   }
-  std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
-  const base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
+  const base::Fd& socket = *connected;
   timeval patience{kPatienceUs / 1000000, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-    return Status(Code::kUnavailable, Cat("no node listens at ", address, ": ", std::strerror(errno)));
-  }
   const std::int64_t deadline = base::NowMicros() + kPatienceUs;
   wire::Hello hello;
   hello.role = wire::Role::kTool;

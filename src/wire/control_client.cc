@@ -1,8 +1,7 @@
 #include "wire/control_client.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "wire/dial.h"
+#include "wire/local_connect.h"
 
 namespace manta::wire {
 namespace {
@@ -284,23 +284,12 @@ void ControlClient::GiveUpOld() {
 
 ControlClient::Connect ConnectLocally(std::string address) {
   return [address = std::move(address)](const ControlClient::Connected& done) {
-    sockaddr_un name{};
-    if (address.size() < 2 || address[0] != '@' || address.size() > sizeof name.sun_path) {
-      return done(Status(Code::kInvalid, Cat("'", address, "' is no address of a control store on this machine")));
+    Result<base::Fd> fd = ConnectToLocal(address);
+    if (!fd.ok()) {
+      return done(Status(fd.status().code(), Cat("cannot connect to ", address, ": ", fd.status().message())));
     }
-    name.sun_family = AF_UNIX;
-    std::memcpy(name.sun_path + 1, address.data() + 1, address.size() - 1);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-    base::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid() || connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-      return done(Status(Code::kUnavailable, Cat("cannot connect to ", address, ": ", std::strerror(errno))));
-    }
-    ucred who{};
-    socklen_t size = sizeof who;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != getuid()) {
-      return done(Status(Code::kUnavailable, Cat("who listens at ", address, " is not of this user")));
-    }
-    done(Stream(std::move(fd)));
+    if (fcntl(fd->get(), F_SETFL, O_NONBLOCK) != 0) return done(Status(Code::kIo, std::strerror(errno)));
+    done(Stream(std::move(*fd)));
   };
 }
 

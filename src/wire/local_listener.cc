@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "wire/local_connect.h"
+
 namespace manta::wire {
 
 Result<std::unique_ptr<LocalListener>> LocalListener::Listen(base::Loop& loop, const std::string& address,
@@ -58,9 +60,7 @@ void LocalListener::Accept() {
       if (!spare_.valid()) return;
       continue;
     }
-    ucred who{};
-    socklen_t length = sizeof who;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != getuid()) continue;
+    if (!CheckPeerUser(socket.get(), "a connection").ok()) continue;
     on_accept_(std::move(socket));
   }
 }

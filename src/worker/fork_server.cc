@@ -29,6 +29,7 @@
 #include "base/fd.h"
 #include "types/text.h"
 #include "wire/frame.h"
+#include "wire/local_connect.h"
 #include "wire/messages.h"
 #include "worker/output.h"
 
@@ -93,8 +94,18 @@ void OfferToTheMemoryKiller() {
   (void)!write(file.get(), kFirst.data(), kFirst.size());
 }
 
+constexpr int kRefused = 77;  // exit status: the socket's other end is of another user
+
+// Before the first byte: the daemon sends what this process executes.
+bool OfThisUser(int socket, const char* what) {
+  const Status status = wire::CheckPeerUser(socket, what);
+  if (!status.ok()) std::fprintf(stderr, "manta: %s\n", status.message().c_str());
+  return status.ok();
+}
+
 int RunWorker(base::Fd socket) {
   prctl(PR_SET_NAME, "manta-worker");
+  if (!OfThisUser(socket.get(), "this worker's socket")) return kRefused;
   OfferToTheMemoryKiller();
   fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
   const WorkerEntry run = entry != nullptr ? entry : &WorkerMain;
@@ -274,6 +285,7 @@ int ForkServerMain(int fd) {
   // What statics printed must not be printed again by each worker.
   std::cout.flush();
   std::fflush(nullptr);
+  if (!OfThisUser(fd, "this fork server's socket")) return kRefused;
   WorkerFds fds = Serve(fd);
   UseStandardFds(fds.out.get(), fds.err.get());
   fds.out.Reset(-1);

@@ -181,6 +181,35 @@ TEST_P(StartHook, WorkersAreForkedAndTold) {
 INSTANTIATE_TEST_SUITE_P(Programs, StartHook, testing::Values(FIXTURE, FIXTURE_FIXED),
                          [](const auto& program) { return std::string(program.index == 0 ? "Pie" : "NoPie"); });
 
+// A socket whose other end another user made, as the kernel sees it.
+void MakeForeignPair(int (&pair)[2]) {
+  ASSERT_EQ(seteuid(65534), 0);
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  ASSERT_EQ(seteuid(0), 0);
+}
+
+// The attack: a Fork message waits at the socket of a fork server, and any message at that of a worker. Neither process
+// may read it.
+TEST_P(StartHook, NeitherForkServerNorWorkerReadsFromAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  for (const bool server : {true, false}) {
+    int pair[2];
+    ASSERT_NO_FATAL_FAILURE(MakeForeignPair(pair));
+    ASSERT_EQ(write(pair[0], "?", 1), 1);
+    const std::string fd = std::to_string(pair[1]);  // inherited
+    const std::string variable = server ? "MANTA_FORK_SERVER_FD=" + fd : "MANTA_WORKER_FDS=" + fd + ",1,2";
+    int status = 0;
+    const std::string text = RunCommand(variable + " " + GetParam() + " 2>&1", &status);
+    EXPECT_EQ(WEXITSTATUS(status), 77) << text;
+    EXPECT_NE(text.find("is served by user nobody (65534)"), std::string::npos) << text;
+    char left = 0;
+    EXPECT_EQ(recv(pair[1], &left, 1, MSG_DONTWAIT), 1);   // not read
+    EXPECT_EQ(recv(pair[0], &left, 1, MSG_DONTWAIT), -1);  // not answered
+    close(pair[0]);
+    close(pair[1]);
+  }
+}
+
 TEST(ForkServer, AProgramWithThreadsIsStartedAfreshForEachWorker) {
   Daemon daemon(FIXTURE, {"FIXTURE_THREAD=1", "FIXTURE_SAY=1"});
   Ends worker = daemon.Fork(1);
