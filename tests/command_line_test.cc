@@ -34,7 +34,8 @@ TEST_F(CommandLine, AMisspeltWordIsToldWithTheOneThatWasMeant) {
 
 TEST_F(CommandLine, WhatIsNotSaidToThisCommandIsRefusedAndNotIgnored) {
   EXPECT_THAT(Wrong({"start", "--head", "--join", "127.0.0.1:1"}), HasSubstr("--head excludes --join"));
-  EXPECT_THAT(Wrong({"start", "--head", "--token", "abc"}), HasSubstr("--token requires --join"));
+  EXPECT_THAT(Wrong({"start", "--head", "--token-file", "abc"}), HasSubstr("--token-file requires --join"));
+  EXPECT_THAT(Wrong({"start", "--join", "127.0.0.1:1", "--token", "abc"}), HasSubstr("did you mean --token-file?"));
   EXPECT_THAT(Wrong({"start", "--head", "--redis-password-file", "x"}), HasSubstr("requires --redis"));
   EXPECT_THAT(Wrong({"start", "--join", "127.0.0.1:1", "--schedulers", "2"}), HasSubstr("requires --head"));
 }
@@ -76,7 +77,18 @@ TEST_F(CommandLine, AHeadThatIsFoundByPathPrintsItsJoinToken) {
                                    ":$PATH && manta start --head --tls --cpus 1 "
                                    "--store-bytes 64M --listen 127.0.0.1:0"});
   EXPECT_EQ(head.Finish(), 0) << head.Err();
-  EXPECT_THAT(head.Out(), HasSubstr("--token manta-join-"));
+  EXPECT_THAT(head.Out(), AllOf(HasSubstr("--token-file -\nand paste there: manta-join-"), Not(HasSubstr("--token "))));
+}
+
+// The head and its first node say an address that other machines can reach, and that their certificates name.
+TEST_F(CommandLine, AHeadListensAtAllAddressesOfTheMachine) {
+  for (const std::string listen : {"0.0.0.0:0", "[::]:0"}) {
+    const std::string said = Manta({"start", "--head", "--cpus", "1", "--store-bytes", "64M", "--listen", listen});
+    EXPECT_THAT(said, AllOf(HasSubstr("(TLS)"), Not(HasSubstr("0.0.0.0")), Not(HasSubstr("[::]"))));
+    EXPECT_NE(Manta({"start", "--join", Head(), "--cpus", "1", "--store-bytes", "64M", "--listen", listen}), "");
+    EXPECT_THAT(Manta({"nodes"}), AllOf(Not(HasSubstr("0.0.0.0")), Not(HasSubstr("[::]"))));
+    Manta({"stop"});
+  }
 }
 
 // Programs have always looked there; commands that did not showed another cluster than the one the program was in.

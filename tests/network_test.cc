@@ -111,7 +111,7 @@ class NetworkTest : public ::testing::Test {
     const std::string said = Manta(0, {"start", "--head", "--listen", HeadAddress(), "--cpus", "1", "--name", "n1",
                                        "--resource", "host1=8", "--store-bytes", "134217728"});
     ASSERT_THAT(said, ::testing::HasSubstr("(TLS)"));
-    ASSERT_THAT(said, ::testing::HasSubstr("--token manta-join-"));
+    ASSERT_THAT(said, ::testing::HasSubstr("--token-file -\nand paste there: manta-join-"));
   }
   // A node on each of the first `count` hosts.
   void StartAll(int count = kHosts) {

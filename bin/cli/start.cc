@@ -26,7 +26,6 @@ using wire::Secrets;
 struct Options {
   bool head = false;
   std::string join;
-  std::string token;
   std::string token_file;
   std::string listen;
   bool tls = false;
@@ -66,8 +65,10 @@ void SayHowToJoin(const std::string& folder, const Options& options, const Local
     Complain(token.status());
     return;
   }
-  std::printf("another machine, once (`manta token` makes more): manta start --join %s --token %s\n",
-              cluster.head.c_str(), token.value().c_str());
+  std::printf(
+      "another machine, once (`manta token` makes more): manta start --join %s --token-file -\n"
+      "and paste there: %s\n",
+      cluster.head.c_str(), token.value().c_str());
 }
 
 int StartHead(const std::string& folder, const Options& options) {
@@ -112,15 +113,12 @@ int StartHead(const std::string& folder, const Options& options) {
   return 0;
 }
 
-// From a file, standard input ("-"), the environment, or the command line (which others can see).
+// From a file or standard input ("-"). Never from an argument or a variable: other processes can read both in /proc.
 Result<std::string> JoinTokenOf(const Options& options) {
-  std::string token = options.token;
-  if (!options.token_file.empty()) {
-    std::ifstream file(options.token_file == "-" ? "/dev/stdin" : options.token_file);
-    if (!std::getline(file, token)) return Status(Code::kInvalid, Cat("no token in ", options.token_file));
-  } else if (const char* from = std::getenv("MANTA_JOIN_TOKEN"); token.empty() && from != nullptr) {
-    token = from;
-  }
+  std::string token;
+  if (options.token_file.empty()) return token;
+  std::ifstream file(options.token_file == "-" ? "/dev/stdin" : options.token_file);
+  if (!std::getline(file, token)) return Status(Code::kInvalid, Cat("no token in ", options.token_file));
   return token;
 }
 
@@ -198,10 +196,9 @@ void AddStart(Line& line) {
       start->add_option("--join", options->join, "the address of a head: this machine becomes a node of its cluster")
           ->excludes(head);
   start
-      ->add_option("--token", options->token,
-                   "the join token that the head printed (others on this machine can see it here)")
+      ->add_option("--token-file", options->token_file,
+                   "a file with the join token that the head printed, or - for standard input")
       ->needs(join);
-  start->add_option("--token-file", options->token_file, "a file with it, or - for standard input")->needs(join);
   start->add_option("--listen", options->listen,
                     "host:port; beyond this machine everything is encrypted (default 127.0.0.1:6400 for the head)");
   start->add_flag("--tls", options->tls, "encrypt on this machine, too");

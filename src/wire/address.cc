@@ -12,6 +12,9 @@
 #include <climits>
 #include <cstring>
 #include <memory>
+#include <optional>
+
+#include "base/fd.h"
 
 namespace manta::wire {
 
@@ -167,6 +170,66 @@ std::vector<std::string> NamesFor(const SocketAddress& address, std::string_view
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
+}
+
+namespace {
+
+void SetPort(std::uint16_t port, SocketAddress* address) {
+  if (address->storage.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(&address->storage)->sin_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in6*>(&address->storage)->sin6_port = htons(port);
+  }
+}
+
+bool LinkLocal(const SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET6) return false;
+  const in6_addr& six = V6(address.storage);
+  return IN6_IS_ADDR_LINKLOCAL(&six);
+}
+
+// Asks the routing table, with an address of documentation as the target. Connecting a UDP socket sends nothing.
+std::optional<SocketAddress> OnDefaultRoute(int family) {
+  const Result<std::vector<SocketAddress>> target =
+      Resolve(Address{family == AF_INET ? "192.0.2.1" : "2001:db8::1", 9});
+  if (!target.ok()) return std::nullopt;
+  const base::Fd probe(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.valid() || connect(probe.get(), target.value().front().get(), target.value().front().size) != 0)
+    return std::nullopt;
+  const SocketAddress found = LocalOf(probe.get());
+  if (found.loopback() || found.any() || LinkLocal(found)) return std::nullopt;
+  return found;
+}
+
+std::optional<SocketAddress> OnFirstInterface(int family) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, &freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0)
+      continue;
+    SocketAddress one;
+    one.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&one.storage, entry->ifa_addr, one.size);
+    if (!one.loopback() && !LinkLocal(one)) return one;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+SocketAddress ReachedAt(const SocketAddress& bound) {
+  if (!bound.any()) return bound;
+  const in6_addr& six = V6(bound.storage);
+  const bool both = bound.storage.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&six);
+  std::optional<SocketAddress> found;
+  if (both) found = OnDefaultRoute(AF_INET6);
+  if (both && !found) found = OnFirstInterface(AF_INET6);
+  if (!found) found = OnDefaultRoute(AF_INET);
+  if (!found) found = OnFirstInterface(AF_INET);
+  if (!found) found = Resolve(Address{"127.0.0.1", 0}).value().front();
+  SetPort(bound.port(), &*found);
+  return *found;
 }
 
 }  // namespace manta::wire

@@ -46,4 +46,9 @@ Result<std::vector<SocketAddress>> Resolve(const Address& address);
 // addresses of the machine and its name.
 [[nodiscard]] std::vector<std::string> NamesFor(const SocketAddress& address, std::string_view host);
 
+// Where other machines reach a socket that is bound to `bound`. That address itself; for "any", the one that the
+// default route uses, else the first of an interface beyond loopback, else loopback. [::] takes IPv4, too, and stands
+// for an IPv4 address where the machine has no IPv6 one.
+[[nodiscard]] SocketAddress ReachedAt(const SocketAddress& bound);
+
 }  // namespace manta::wire

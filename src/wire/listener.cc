@@ -80,6 +80,11 @@ Status Listener::Bind() {
   // A restarted daemon gets its port back although connections of the last one linger.
   const int on = 1;
   setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // [::] serves IPv4, too, whatever net.ipv6.bindv6only says.
+  const int off = 0;
+  if (target.storage.ss_family == AF_INET6 && target.any()) {
+    setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
   if (bind(socket_.get(), target.get(), target.size) != 0) {
     const Code code = errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EACCES ? Code::kInvalid : Code::kIo;
     return Status(code, Cat("cannot listen at ", options_.address, ": ", std::strerror(errno),
@@ -87,7 +92,7 @@ Status Listener::Bind() {
                             : errno == EADDRNOTAVAIL ? "; name an address that this machine has"
                                                      : ""));
   }
-  address_ = LocalOf(socket_.get()).text();
+  address_ = ReachedAt(LocalOf(socket_.get())).text();
   return options_.later ? Status() : Begin();
 }
 

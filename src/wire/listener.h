@@ -78,7 +78,7 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  [[nodiscard]] const std::string& address() const { return address_; }  // "127.0.0.1:40123"
+  [[nodiscard]] const std::string& address() const { return address_; }  // ReachedAt: "127.0.0.1:40123"
   [[nodiscard]] const ListenCounters& counters() const { return counters_; }
   [[nodiscard]] std::size_t pending() const { return pending_.size(); }
 

@@ -223,6 +223,9 @@ TEST_F(TlsTest, ListensBeyondLoopbackAndTakesOnlyTlsThere) {
   options.tls = true;
   Listen(options);
   const std::uint16_t port = ParseAddress(listener_->address()).value().port;
+  EXPECT_THAT(listener_->address(), testing::Not(testing::StartsWith("0.0.0.0")));
+  const Result<Link> named = DialOne(listener_->address(), Options());
+  EXPECT_TRUE(named.ok()) << listener_->address() << ": " << named.status().message();
   const std::string outside = Cat(host, ":", port);
   const Result<Link> link = DialOne(outside, Options());  // TLS without being asked
   ASSERT_TRUE(link.ok()) << link.status().message();
