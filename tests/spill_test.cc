@@ -61,6 +61,18 @@ TEST_F(SmallStore, ResultsOfTasksAreSpilledToo) {
   for (std::uint32_t i = 0; i < 20; ++i) EXPECT_EQ(refs[i].Get(60s), Pattern(i, 8 * kMiB)) << "object " << i;
 }
 
+TEST_F(SmallStore, ATaskReadsMoreThanTheStoreAtOnce) {
+  std::vector<Ref<Array<std::uint32_t>>> refs;
+  for (std::uint32_t i = 0; i < 10; ++i) refs.emplace_back(Put(Pattern(i, 16 * kMiB)));
+  const auto good = Task([](const std::vector<Ref<Array<std::uint32_t>>>& all) {
+                      const std::vector<Array<std::uint32_t>> values = Get(all);
+                      int count = 0;
+                      for (std::uint32_t i = 0; i < values.size(); ++i) count += IsPattern(values[i], i) ? 1 : 0;
+                      return count;
+                    }).Remote(refs);
+  EXPECT_EQ(good.Get(60s), 10);
+}
+
 TEST_F(SmallStore, WhatNobodyNeedsMakesRoomWithoutSpilling) {
   for (std::uint32_t i = 0; i < 100; ++i) Put(Pattern(i, 8 * kMiB));
   EXPECT_EQ(Task([] { return 1; }).Remote().Get(), 1);

@@ -195,7 +195,7 @@ void Daemon::SegmentRequest(Peer& peer, std::uint64_t call, const wire::SegmentR
 void Daemon::OpenSegment(Peer& peer, std::uint64_t call, const wire::OpenSegment& message) {
   const Result<store::Keeper::Opened> opened = keeper_.OpenSegment(message.segment);
   if (!opened.ok()) return peer.connection->Fail(call, opened.status());
-  peer.connection->Send(wire::SegmentOpened{opened.value().segment, opened.value().bytes}, call,
+  peer.connection->Send(wire::SegmentOpened{opened.value().segment, opened.value().bytes, opened.value().offset}, call,
                         {opened.value().fd.get()});
 }
 

@@ -78,7 +78,7 @@ class StoreDriver final : public store::KeeperLink {
     std::vector<base::Fd> fds;
     Result<wire::SegmentOpened> opened = Call<wire::SegmentOpened>(wire::OpenSegment{segment}, &fds);
     if (!opened.ok()) return opened.status();
-    return store::OpenedSegment{opened->segment, opened->bytes, std::move(fds.at(0))};
+    return store::OpenedSegment{opened->segment, opened->bytes, opened->offset, std::move(fds.at(0))};
   }
   Result<Place> Restore(const Id& object) override {
     Result<wire::Restored> restored = Call<wire::Restored>(wire::Restore{object});

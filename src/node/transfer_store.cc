@@ -66,7 +66,7 @@ Result<store::OpenedSegment> TransferStore::Open(std::uint32_t segment) {
   return Ask<store::OpenedSegment>([this, segment](const std::function<void(Result<store::OpenedSegment>)>& reply) {
     Result<store::Keeper::Opened> opened = keeper_.OpenSegment(segment);
     if (!opened.ok()) return reply(opened.status());
-    reply(store::OpenedSegment{opened->segment, opened->bytes, std::move(opened->fd)});
+    reply(store::OpenedSegment{opened->segment, opened->bytes, opened->offset, std::move(opened->fd)});
   });
 }
 

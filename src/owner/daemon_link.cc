@@ -131,6 +131,7 @@ Result<store::OpenedSegment> DaemonLink::Open(std::uint32_t segment) {
   store::OpenedSegment out;
   out.segment = opened->segment;
   out.bytes = opened->bytes;
+  out.offset = opened->offset;
   out.fd = std::move(fds[0]);
   return out;
 }

@@ -75,6 +75,12 @@ SegmentAllocator::SegmentAllocator(const Table& table) : shape_(table.shape()), 
   std::make_heap(runs_.begin(), runs_.end(), Smaller);
 }
 
+std::uint64_t SegmentAllocator::RoundedUp(std::uint64_t bytes) {
+  std::uint64_t rounded = 0;
+  ClassUp(bytes, &rounded);
+  return rounded;
+}
+
 void SegmentAllocator::PushRun(const Run& run) {
   if (run.bytes == 0) return;
   runs_.push_back(run);

@@ -29,6 +29,8 @@ class SegmentAllocator {
   // Learns what is taken from the table; rows that make no sense are taken for free.
   explicit SegmentAllocator(const Table& table);
 
+  // The bytes that an object of `bytes` takes.
+  [[nodiscard]] static std::uint64_t RoundedUp(std::uint64_t bytes);
   [[nodiscard]] bool Allocate(std::uint64_t bytes, Block* block);
   void Free(std::uint32_t row);
   // The bytes of rows that the keeper freed meanwhile (SegmentHeader::freed).

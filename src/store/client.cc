@@ -204,7 +204,7 @@ Status StoreClient::MapForReading(std::uint32_t segment) {
   UnmapRetired();
   Result<OpenedSegment> opened = link_.Open(segment);
   if (!opened.ok()) return opened.status();
-  Result<shm::Mapping> map = shm::Mapping::Of(opened->fd.get(), 0, opened->bytes, false);
+  Result<shm::Mapping> map = shm::Mapping::Of(opened->fd.get(), opened->offset, opened->bytes, false);
   if (!map.ok()) return map.status();
   const auto* header = reinterpret_cast<const SegmentHeader*>(map->data());
   if (opened->bytes < kPage || header->magic != kSegmentMagic) {
@@ -345,7 +345,10 @@ void StoreClient::ReturnEmpty() {
 void StoreClient::UnmapRetired() {
   const std::lock_guard lock(lent_mutex_);
   const std::lock_guard map_lock(map_mutex_);
-  const auto gone = [](const Table& table) { return table.header().retired.load(std::memory_order_acquire) != 0; };
+  // A segment in a spill file loses its header with its bytes.
+  const auto gone = [](const Table& table) {
+    return table.header().retired.load(std::memory_order_acquire) != 0 || table.header().magic != kSegmentMagic;
+  };
   std::erase_if(lent_, [&](const std::unique_ptr<Lent>& lent) { return gone(lent->table); });
   std::erase_if(maps_, [&](const auto& entry) { return gone(entry.second.table); });
 }

@@ -37,7 +37,8 @@ struct LentSegment {
 struct OpenedSegment {
   std::uint32_t segment = 0;
   std::uint64_t bytes = 0;
-  base::Fd fd;  // read-only
+  std::uint64_t offset = 0;  // in the file
+  base::Fd fd;               // read-only
 };
 
 // The way to the daemon. Implementations must be thread-safe; each method is one message (see wire/messages.h).

@@ -67,7 +67,7 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
   }
   for (auto stored = stored_.begin(); stored != stored_.end();) {
     if (stored->second.owner == LocalOf(process) && !keep(stored->first)) {
-      spill_.Drop(stored->second.piece);
+      Forget(stored->first, stored->second, &dying);
       stored = stored_.erase(stored);
     } else {
       ++stored;
@@ -75,6 +75,7 @@ void Keeper::ProcessDied(ProcessId process, const KeepPredicate& keep, std::int6
   }
   Release(dying, now_us);
   Release(std::exchange(deferred_, {}), now_us);  // its pins are gone
+  RetireEmptyFiles();
   ServeWaiting(now_us);
 }
 
@@ -91,6 +92,7 @@ void Keeper::SegmentRequest(ProcessId process, std::uint64_t bytes, std::int64_t
   waiter.process = process;
   waiter.bytes = bytes;
   waiter.loan = std::move(reply);
+  waiter.since_us = now_us;
   waiter.deadline_us = now_us + config_.wait_us;
   // Those who asked before come first, however little this one wants: or a large one would starve.
   const bool first =
@@ -102,11 +104,12 @@ Result<Keeper::Opened> Keeper::OpenSegment(std::uint32_t id) {
   const Segment* segment = Find(id);
   if (segment == nullptr)
     return Status(Code::kLost, Cat("segment ", id, " of node ", config_.node, "'s store is gone"));
-  Result<base::Fd> fd = SegmentMemory::ReadOnly(segment->fd.get());
+  Result<base::Fd> fd = SegmentMemory::ReadOnly(segment->file());
   if (!fd.ok()) return fd.status();
   Opened opened;
   opened.segment = id;
   opened.bytes = segment->table.shape().bytes;
+  opened.offset = segment->disk.offset;
   opened.fd = std::move(*fd);
   return opened;
 }
@@ -129,10 +132,12 @@ bool Keeper::Serve(Waiter& waiter, std::int64_t now_us) {
       waiter.loan(found.status());
       return true;
     }
-    if (found.value() == nullptr) return false;
-    Segment& segment = *found.value();
-    Lend(segment, waiter.process, now_us);
-    waiter.loan(Loan{segment.id, segment.table.shape().bytes, segment.whole, segment.fd.get()});
+    Segment* segment = found.value();
+    const bool waited = now_us - waiter.since_us >= config_.disk_after_us;
+    if (segment == nullptr && waited) segment = OnDisk(waiter.bytes, now_us);
+    if (segment == nullptr) return false;
+    Lend(*segment, waiter.process, now_us);
+    waiter.loan(Loan{segment->id, segment->table.shape().bytes, segment->whole, segment->file()});
     return true;
   }
   const auto stored = stored_.find(waiter.object);
@@ -140,13 +145,15 @@ bool Keeper::Serve(Waiter& waiter, std::int64_t now_us) {
     waiter.bytes = stored->second.piece.length;
     const Place at = stored->second.place;
     RowCopy row;
-    const Segment* segment = Find(at.segment);
+    Segment* segment = Find(at.segment);
     if (segment != nullptr && segment->table.Read(at.row, &row) && row.state == RowState::kSealed &&
         row.generation == at.generation && row.object == waiter.object) {
+      segment->idle_us = now_us;
       waiter.place(at);
       return true;
     }
     Result<Place> place = BringBack(waiter.object, stored->second, now_us);
+    if (place.ok() && place->nowhere()) *place = MapStored(waiter.object, stored->second, now_us);
     if (place.ok() && place->nowhere()) return false;
     waiter.place(std::move(place));
     return true;
@@ -226,6 +233,7 @@ Status Keeper::Shortage(std::uint64_t bytes) const {
   std::uint64_t used = 0;
   std::map<ProcessId, std::uint64_t> held;
   for (const auto& [id, segment] : segments_) {
+    if (segment->on_disk()) continue;
     segment->ForEach([&](const RowCopy& row) {
       used += row.length;
       held[row.owner] += row.length;
@@ -251,6 +259,10 @@ Status Keeper::Shortage(std::uint64_t bytes) const {
     return {Code::kOutOfMemory,
             Cat(head, " after evicting all it may, and spilling is off", tail, ", or set Config::spill_folder")};
   }
+  if (!disk_failure_.ok()) {
+    return {Code::kOutOfMemory,
+            Cat(head, " after evicting and spilling all unpinned objects, and ", disk_failure_.message(), tail)};
+  }
   return {Code::kOutOfMemory, Cat(head, " after evicting and spilling all unpinned objects", tail)};
 }
 
@@ -259,6 +271,10 @@ KeeperStats Keeper::stats() const {
   stats.capacity = config_.capacity;
   stats.segments = total_bytes_;
   for (const auto& [id, segment] : segments_) {
+    if (segment->on_disk()) {
+      segment->ForEach([&](const RowCopy&) { ++stats.spilled_objects; });
+      continue;
+    }
     segment->ForEach([&](const RowCopy& row) {
       stats.used += row.length;
       if (row.owner == kCopies) stats.copies += row.length;
@@ -289,6 +305,7 @@ std::vector<Keeper::Facts> Keeper::List() const {
       facts.bytes = row.length;
       facts.owner = row.owner;
       facts.copy = row.owner == kCopies;
+      facts.spilled = segments_.at(number)->on_disk();
       if (const auto it = readers.find(PinOf(number, row.row)); it != readers.end()) facts.readers = it->second;
       all.push_back(std::move(facts));
     });

@@ -10,7 +10,8 @@
 // When memory is short, in this order: a cached segment that fits; a new one while capacity lasts; dropping
 // cached ones; taking back lent ones that are empty; evicting copies of other nodes' objects, the oldest first; taking
 // back lent ones with much room; spilling whole segments, those whose newest object is the oldest first, sparing pinned
-// ones; then the request waits.
+// ones. If none of it helps, an object that is on disk is mapped from its spill file, so that every stored object can
+// be read; a request for memory waits for a while and then gets a segment that is a file in the spill folder.
 //
 // A copy of an object that another node keeps is written and owned by kCopies, a process that never dies: the
 // daemon's own transfers. It is evicted, never spilled, and needs no owner to be freed.
@@ -50,12 +51,13 @@ struct KeeperConfig {
   std::string node = "n1";  // for messages
   NodeNumber number = 0;    // of the node; goes into every Place
   std::uint64_t capacity = 1ULL << 30;
-  std::uint64_t segment_bytes = 0;    // 0: a suitable one
-  std::string spill_folder;           // empty: no spilling
-  shm::DiskShare disk;                // of the folder
-  std::int64_t wait_us = 10'000'000;  // how long a request for memory waits before it fails
-  std::int64_t idle_us = 5'000'000;   // memory nobody used for this long is given back
-  bool huge = true;                   // huge pages where the process may have them
+  std::uint64_t segment_bytes = 0;         // 0: a suitable one
+  std::string spill_folder;                // empty: no spilling
+  shm::DiskShare disk;                     // of the folder
+  std::int64_t wait_us = 10'000'000;       // how long a request for memory waits before it fails
+  std::int64_t disk_after_us = 1'000'000;  // how long it waits before a file in the spill folder will do
+  std::int64_t idle_us = 5'000'000;        // memory nobody used for this long is given back
+  bool huge = true;                        // huge pages where the process may have them
 };
 
 struct KeeperStats {
@@ -82,12 +84,14 @@ class Keeper {
   struct Opened {
     std::uint32_t segment = 0;
     std::uint64_t bytes = 0;
-    base::Fd fd;  // read-only
+    std::uint64_t offset = 0;  // in the file
+    base::Fd fd;               // read-only
   };
   using LoanReply = std::function<void(Result<Loan>)>;
   using PlaceReply = std::function<void(Result<Place>)>;
   using KeepPredicate = std::function<bool(const Id&)>;
   using OnEvicted = std::function<void(const std::vector<Id>& objects)>;
+  using OnWarning = std::function<void(const std::string& text)>;
 
   explicit Keeper(KeeperConfig config);
   ~Keeper();
@@ -98,6 +102,9 @@ class Keeper {
   void SetNumber(NodeNumber number) { config_.number = number; }
   // Told of each copy that made room; called from within any method, and must not call back.
   void SetOnEvicted(OnEvicted callback) { on_evicted_ = std::move(callback); }
+  // Called when pinned objects leave so little memory that objects are written to disk instead; at most once in
+  // wait_us.
+  void SetOnWarning(OnWarning callback) { on_warning_ = std::move(callback); }
 
   // `pin_board`: Arena::at(shm::kPinBoardOffset) of the process's arena; must stay mapped until ProcessDied.
   void ProcessJoined(ProcessId process, std::byte* pin_board);
@@ -149,6 +156,7 @@ class Keeper {
   struct Waiter {
     ProcessId process = kNoProcess;
     std::uint64_t bytes = 0;
+    std::int64_t since_us = 0;
     std::int64_t deadline_us = 0;
     LoanReply loan;
     Id object;
@@ -158,7 +166,8 @@ class Keeper {
   struct Stored {
     SpillFiles::Piece piece;
     ProcessId owner = kNoProcess;
-    Place place;  // nowhere: only on disk
+    Place place;                // nowhere: only on disk. Its segment may be the file itself
+    std::uint32_t segment = 0;  // the segment's number whenever the file is mapped; 0: it never was
   };
   // A segment that is no more, but whose pages have not all been given back: 1 GB of small ones takes 0.2 s.
   struct Retired {
@@ -182,7 +191,8 @@ class Keeper {
 
   // keeper_segments.cc: who has which segment, and finding room
   [[nodiscard]] Segment* Find(std::uint32_t id) const;
-  [[nodiscard]] bool Normal(std::uint64_t bytes) const { return bytes <= segment_bytes_ / 2; }
+  [[nodiscard]] bool Normal(std::uint64_t bytes) const;
+  [[nodiscard]] std::uint64_t WholeSize(std::uint64_t bytes) const;
   [[nodiscard]] std::uint64_t NeedOf(std::uint64_t bytes) const;
   Result<Segment*> FindRoom(ProcessId process, std::uint64_t bytes, std::int64_t now_us);  // null: none now
   Result<Segment*> NewSegment(std::uint64_t bytes, bool whole);
@@ -208,7 +218,18 @@ class Keeper {
   Result<Place> BringBack(const Id& object, Stored& stored, std::int64_t now_us);  // nowhere: no room now
   bool Reserve(std::uint64_t bytes, std::int64_t now_us, Segment** segment, Block* block, Status* failure);
 
+  // keeper_disk.cc: segments in files
+  Place MapStored(const Id& object, Stored& stored, std::int64_t now_us);  // nowhere: it cannot be mapped now
+  bool Unmap(Segment& segment);
+  void Forget(const Id& object, Stored& stored, std::vector<Dying>* dying);
+  void RetireEmptyFiles();
+  Segment* OnDisk(std::uint64_t bytes, std::int64_t now_us);  // null: the disk has no room
+  void Warn(std::uint64_t bytes, std::int64_t now_us);
+
   KeeperConfig config_;
+  OnWarning on_warning_;
+  std::int64_t warn_again_us_ = 0;
+  Status disk_failure_;  // of the last attempt to make a segment on disk
   OnEvicted on_evicted_;
   SegmentMemory memory_;
   SpillFiles spill_;

@@ -49,7 +49,11 @@ void Keeper::Release(const std::vector<Dying>& dying, std::int64_t now_us) {
     FreeRow(*segment, row.row, row.generation, RowState::kDying);
     touched.insert(row.segment);
   }
-  for (const std::uint32_t id : touched) CacheIfEmpty(*Find(id), now_us);
+  for (const std::uint32_t id : touched) {
+    Segment& segment = *Find(id);
+    CacheIfEmpty(segment, now_us);
+    if (segment.on_disk() && segment.use == Segment::Use::kCached) Retire(id);  // never lent again
+  }
 }
 
 void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place>& places, std::int64_t now_us) {
@@ -62,8 +66,7 @@ void Keeper::FreeObjects(const std::vector<Id>& objects, const std::vector<Place
     const bool found = MarkDying(objects[i], place, &dying);
     const auto stored = stored_.find(objects[i]);
     if (stored != stored_.end()) {
-      MarkDying(objects[i], stored->second.place, &dying);
-      spill_.Drop(stored->second.piece);
+      Forget(objects[i], stored->second, &dying);
       stored_.erase(stored);
     } else if (!found && place.nowhere()) {
       search.insert(objects[i]);
@@ -136,7 +139,8 @@ bool Keeper::SpillOldest(std::int64_t now_us) {
   const std::unordered_set<Pin> pins = Pins();
   std::vector<std::pair<std::uint64_t, std::uint32_t>> candidates;
   for (const auto& [id, segment] : segments_) {
-    if (segment->use == Segment::Use::kCached || (segment->lent() && segment->JustLent(now_us))) continue;
+    if (segment->use == Segment::Use::kCached || segment->on_disk()) continue;
+    if (segment->lent() && segment->JustLent(now_us)) continue;
     std::uint64_t newest = 0;
     bool movable = true;
     std::size_t sealed = 0;
@@ -177,6 +181,7 @@ bool Keeper::Spill(Segment& segment, std::int64_t now_us) {
   movable = marked == rows.size() && std::none_of(rows.begin(), rows.end(), [&](const RowCopy& row) {
               return pins.count(PinOf(segment.id, row.row)) != 0;
             });
+  std::vector<Dying> given_way;
   std::size_t done = 0;
   for (; movable && done < rows.size(); ++done) {
     const RowCopy& row = rows[done];
@@ -190,7 +195,7 @@ bool Keeper::Spill(Segment& segment, std::int64_t now_us) {
         if (stored.piece.file == nullptr) stored_.erase(row.object);
         break;
       }
-      spill_.Drop(stored.piece);
+      if (stored.piece.file != nullptr) Forget(row.object, stored, &given_way);
       stored.piece = std::move(*piece);
       stored.owner = row.owner;
     }
@@ -201,6 +206,7 @@ bool Keeper::Spill(Segment& segment, std::int64_t now_us) {
     segment.table.Move(rows[i].row, rows[i].generation, RowState::kDying, RowState::kSealed);
   }
   CacheIfEmpty(segment, now_us);
+  Release(given_way, now_us);
   return done == rows.size() && movable;
 }
 

@@ -30,6 +30,13 @@ struct Keeper::Segment {
   std::int64_t idle_us = 0;  // since when nobody allocated in it
   std::uint64_t uses = 0;    // seen last
 
+  // Not empty: the segment is in a file on disk and takes nothing of the store's capacity.
+  SpillFiles::Piece disk;
+  bool owns_disk = false;  // false: a spilled object that is read where it is, whose Stored has the piece
+
+  [[nodiscard]] bool on_disk() const { return disk.file != nullptr; }
+  [[nodiscard]] int file() const { return on_disk() ? disk.file->fd.get() : fd.get(); }
+
   [[nodiscard]] bool lent() const { return use == Use::kLent; }
 
   // Calls f(RowCopy) for each row that holds something and makes sense.

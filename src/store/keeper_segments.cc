@@ -5,6 +5,12 @@
 #include "store/keeper_segment.h"
 
 namespace manta::store {
+namespace {
+constexpr std::uint64_t kManyPages = 16;
+constexpr std::uint64_t kPercent = 100;
+constexpr std::uint64_t kGoodFit = 85;    // percent of a segment that objects use
+constexpr std::uint64_t kBetterFit = 10;  // that a segment for the object alone must gain, for its request is slower
+}  // namespace
 
 Keeper::Segment* Keeper::Find(std::uint32_t id) const {
   const auto found = segments_.find(id);
@@ -13,7 +19,24 @@ Keeper::Segment* Keeper::Find(std::uint32_t id) const {
 
 std::uint64_t Keeper::NeedOf(std::uint64_t bytes) const {
   if (Normal(bytes)) return segment_bytes_;
-  return WholeSizeFor(bytes, segment_bytes_ >= kHugePage ? kHugePage : 64ULL << 10);
+  return WholeSize(bytes);
+}
+
+// Huge pages where rounding up to them wastes little.
+std::uint64_t Keeper::WholeSize(std::uint64_t bytes) const {
+  return WholeSizeFor(bytes, segment_bytes_ >= kManyPages * kHugePage ? kHugePage : 64ULL << 10);
+}
+
+// Does the object share a segment with others? Not if it takes more than half of one, nor if objects of its size leave
+// much of the segment unused: of 8 MiB, three objects of 2 MiB and the table leave a quarter.
+bool Keeper::Normal(std::uint64_t bytes) const {
+  if (bytes <= segment_bytes_ / kManyPages) return true;
+  if (bytes > segment_bytes_ / 2) return false;
+  const std::uint64_t room = ShapeOf(segment_bytes_, false).room();
+  // The allocator rounds all but the last up to a size class.
+  const std::uint64_t fit = 1 + (room - bytes) / SegmentAllocator::RoundedUp(bytes);
+  const std::uint64_t used = fit * bytes * kPercent / segment_bytes_;
+  return used >= kGoodFit || bytes * kPercent / WholeSize(bytes) < used + kBetterFit;
 }
 
 Result<Keeper::Segment*> Keeper::NewSegment(std::uint64_t bytes, bool whole) {
@@ -41,7 +64,14 @@ void Keeper::Retire(std::uint32_t id) {
   Segment& segment = *found->second;
   segment.table.header().gate.store(kNoGate, std::memory_order_seq_cst);
   segment.table.header().retired.store(1, std::memory_order_seq_cst);
-  retired_.push_back(Retired{std::move(segment.fd), segment.table.shape().bytes, kPage});
+  if (!segment.on_disk()) {
+    retired_.push_back(Retired{std::move(segment.fd), segment.table.shape().bytes, kPage});
+  } else if (segment.owns_disk) {
+    // Others may map the file for long: its bytes go now, the header with its mark stays as long as the file.
+    SegmentMemory::GiveBack(segment.file(), segment.disk.offset + kPage,
+                            segment.disk.offset + segment.table.shape().bytes);
+    spill_.Drop(segment.disk);
+  }
   segments_.erase(found);
 }
 
@@ -82,7 +112,7 @@ bool Keeper::DropCached(std::uint64_t need, bool at_least_one) {
 Keeper::Segment* Keeper::BestCached(ProcessId process, std::uint64_t need, bool whole) {
   Segment* best = nullptr;
   for (const auto& [id, segment] : segments_) {
-    if (segment->use != Segment::Use::kCached || segment->whole != whole) continue;
+    if (segment->use != Segment::Use::kCached || segment->whole != whole || segment->on_disk()) continue;
     const std::uint64_t bytes = segment->table.shape().bytes;
     if (bytes < need || bytes > need + need / 4) continue;  // not a gigabyte for half of one
     const bool mapped = segment->last_borrower == process;
@@ -99,7 +129,8 @@ Keeper::Segment* Keeper::BestCached(ProcessId process, std::uint64_t need, bool 
 Keeper::Segment* Keeper::WithRoom(ProcessId process, std::uint64_t bytes, bool lent, std::int64_t now_us) {
   std::vector<std::pair<std::uint64_t, Segment*>> candidates;
   for (const auto& [id, segment] : segments_) {
-    if (segment->whole || segment->use != (lent ? Segment::Use::kLent : Segment::Use::kKept)) continue;
+    if (segment->whole || segment->on_disk()) continue;
+    if (segment->use != (lent ? Segment::Use::kLent : Segment::Use::kKept)) continue;
     // Who borrows it has found no room there; but from the transfers' own, copies may have been evicted since.
     if (lent && ((segment->borrower == process && LocalOf(process) != kCopies) || segment->JustLent(now_us))) continue;
     SegmentAllocator allocator(segment->table);
@@ -204,7 +235,10 @@ void Keeper::GiveBackIdle(std::int64_t now_us) {
   sweep_us_ = now_us + std::max<std::int64_t>(config_.idle_us / 4, 1000);
   std::vector<std::uint32_t> idle;
   for (const auto& [id, segment] : segments_) {
-    if (segment->lent()) {
+    if (segment->on_disk() && !segment->lent()) {
+      CacheIfEmpty(*segment, now_us);
+      if (!segment->owns_disk && now_us - segment->idle_us >= config_.idle_us && Unmap(*segment)) idle.push_back(id);
+    } else if (segment->lent()) {
       const std::uint64_t uses = segment->table.header().uses.load(std::memory_order_relaxed);
       if (std::exchange(segment->uses, uses) != uses) segment->idle_us = now_us;
       if (now_us - segment->idle_us >= config_.idle_us && segment->Empty()) TakeBack(*segment, now_us);
@@ -215,6 +249,7 @@ void Keeper::GiveBackIdle(std::int64_t now_us) {
     }
   }
   for (const std::uint32_t id : idle) Retire(id);
+  RetireEmptyFiles();
 }
 
 }  // namespace manta::store

@@ -22,7 +22,8 @@ class SpillFiles {
     base::Fd fd;
     std::uint64_t end = 0;
   };
-  // Where an object's bytes are. The file goes with its last piece.
+  // Where an object's bytes are: behind a page for a segment's header, so that the piece can be mapped as a segment
+  // (keeper_disk.cc). The file goes with its last piece.
   struct Piece {
     std::shared_ptr<File> file;
     std::uint64_t offset = 0;
@@ -42,6 +43,8 @@ class SpillFiles {
   // kIo: folder missing, disk full, or over the limit; with what to do. Nothing is kept then.
   Result<Piece> Write(const std::byte* data, std::uint64_t length);
   static Status Read(const Piece& piece, std::byte* data);
+  // A file of its own with `bytes` bytes of zeros, which the disk has set aside. `bytes` includes the header.
+  Result<Piece> Make(std::uint64_t bytes);
   void Drop(Piece& piece);
 
  private:

@@ -27,6 +27,7 @@ inline KeeperConfig Small(std::uint64_t capacity) {
   config.capacity = capacity;
   config.huge = false;
   config.wait_us = 50'000;
+  config.disk_after_us = 5'000;
   return config;
 }
 
@@ -99,7 +100,7 @@ class TestProcess : public KeeperLink {
     return node_.With([&](Keeper& keeper, std::int64_t) -> Result<OpenedSegment> {
       Result<Keeper::Opened> opened = keeper.OpenSegment(segment);
       if (!opened.ok()) return opened.status();
-      return OpenedSegment{opened->segment, opened->bytes, std::move(opened->fd)};
+      return OpenedSegment{opened->segment, opened->bytes, opened->offset, std::move(opened->fd)};
     });
   }
   Result<Place> Restore(const Id& object) override {

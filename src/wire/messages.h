@@ -617,11 +617,12 @@ struct OpenSegment {
   static constexpr Kind kKind = Kind::kOpenSegment;
   std::uint32_t segment = 0;
 };
-// N -> P. Descriptor: the segment, read-only.
+// N -> P. Descriptor: the file that the segment is in, read-only.
 struct SegmentOpened {
   static constexpr Kind kKind = Kind::kSegmentOpened;
   std::uint32_t segment = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t offset = 0;  // in the file; not 0: an object that is read where it was spilled
 };
 // P -> N, a call: the object is not at its Place any more (spilled). Answered by Restored or Failed.
 struct Restore {
