@@ -33,6 +33,7 @@ struct Options {
   std::vector<std::string> resources;
   std::vector<std::string> labels;
   std::vector<std::string> job_quota;
+  double infeasible_seconds = 3'600;
   int ready_fd = -1;
 };
 
@@ -50,6 +51,7 @@ double Cores() {
 void SetDefaults(Options& options) {
   if (options.cpus < 0) options.cpus = Cores();
   manta::node::Config& config = options.config;
+  config.infeasible_us = std::llround(options.infeasible_seconds * 1e6);
   if (config.store_bytes == 0)
     config.store_bytes = std::max<std::uint64_t>(manta::store::AvailableMemory() / 10 * 4, 64U << 20);
   if (config.state_folder.empty()) config.state_folder = config.cluster.secrets;
@@ -202,6 +204,11 @@ int main(int argc, char** argv) {
                  "repeat for more");
   app.add_option("--job-quota", options.job_quota,
                  "NAME=AMOUNT that a job may have at a time (a cluster's head says it for all nodes); repeat for more");
+  app.add_option("--infeasible-wait", options.infeasible_seconds,
+                 "seconds that a request waits for a node of the cluster that can hold it; 0: it fails at once")
+      ->envname("MANTA_INFEASIBLE_SECONDS")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   app.add_option("--store-bytes", options.config.store_bytes,
                  "memory for large objects (default: 40% of what is available)");
   app.add_option("--spill", options.config.spill_folder,

@@ -22,6 +22,7 @@ class ClusterFixture : public ::testing::Test {
     mark_ = "MANTA_TEST_MARK=" + value;
     secrets_ = folder_.path() + "/secrets";
     unsetenv("MANTA_ADDRESS");
+    setenv("MANTA_INFEASIBLE_SECONDS", "0", 1);  // of daemons: fails at once what no node can hold
     setenv("MANTA_SECRETS", secrets_.c_str(), 1);
   }
   void TearDown() override {
@@ -30,6 +31,7 @@ class ClusterFixture : public ::testing::Test {
     EXPECT_TRUE(Eventually([&] { return Marked(mark_).empty(); }, 3s)) << "left behind: " << Describe(Marked(mark_));
     std::filesystem::remove_all(secrets_);
     unsetenv("MANTA_SECRETS");
+    unsetenv("MANTA_INFEASIBLE_SECONDS");
     unsetenv("MANTA_TEST_MARK");
   }
 

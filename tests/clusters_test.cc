@@ -25,6 +25,10 @@ std::string WhereFor(const std::string& input) { return input.empty() ? "" : Cur
 // Until the sign is given; then its argument's size.
 std::size_t Await(const std::string& path, const std::string& input) { return Sign::Await(path) ? input.size() : 0; }
 
+struct Waiter {
+  [[nodiscard]] std::string Node() const { return CurrentContext().node; }
+};
+
 class ClustersTest : public ClusterFixture {
  protected:
   // One CPU here and one there, where gold is.
@@ -62,6 +66,23 @@ TEST_F(ClustersTest, AProgramFindsTheLocalClusterAndItsTasksRunOnAllNodes) {
   const std::map<std::string, int> nodes = RunTasks(60);
   EXPECT_GT(nodes.at("n1"), 10);
   EXPECT_GT(nodes.at("n2"), 10);
+}
+
+TEST_F(ClustersTest, AProgramThatNamedNoClusterIsToldInOneLineThatItJoinedOne) {
+  StartTwo();
+  ::testing::internal::CaptureStderr();
+  Init();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "manta: joined the running cluster at its node n1 (address \"private\" starts one of your own)\n");
+  Shutdown();
+  Config config;
+  config.address = Head();
+  ::testing::internal::CaptureStderr();
+  Init(config);
+  Shutdown();
+  config.address = "private";
+  Init(config);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(ClustersTest, TheHeadsAddressMeansItsNodeOnThisMachine) {
@@ -114,6 +135,47 @@ TEST_F(ClustersTest, ATaskThatNoNodeCanHoldIsRefused) {
   StartTwo();
   Init();
   EXPECT_THROW(Task(Square).SetResource("silver", 1).Remote(1).Get(), InfeasibleError);
+}
+
+TEST_F(ClustersTest, ATaskAndAnActorThatNoNodeCanHoldWaitForANodeThatCan) {
+  setenv("MANTA_INFEASIBLE_SECONDS", "600", 1);
+  StartTwo();
+  Init();
+  const Ref<int> task = Task(Square).SetResource("silver", 1).Remote(7);
+  const Ref<int> labelled = Task(Square).Labels({LabelRule::Equals("zone", "moon")}).Remote(8);
+  const auto actor = Actor<Waiter>().SetResource("silver", 1).Remote();
+  const Ref<std::string> node = actor.Task(&Waiter::Node).Remote();
+  EXPECT_THROW(task.Get(300ms), TimeoutError);
+  EXPECT_THROW(node.Get(300ms), TimeoutError);
+  Start({"--join", Head(), "--name", "n3", "--cpus", "2", "--resource", "silver=2", "--label", "zone=moon"});
+  EXPECT_EQ(task.Get(60s), 49);
+  EXPECT_EQ(labelled.Get(60s), 64);
+  EXPECT_EQ(node.Get(60s), "n3");
+}
+
+TEST_F(ClustersTest, ATaskThatWaitsForANodeFailsWhenItsTimeIsUp) {
+  setenv("MANTA_INFEASIBLE_SECONDS", "0.5", 1);
+  StartTwo();
+  Init();
+  const Ref<int> task = Task(Square).SetResource("silver", 1).Remote(7);
+  EXPECT_THROW(task.Get(60s), InfeasibleError);
+  const auto actor = Actor<Waiter>().SetResource("silver", 1).Remote();
+  EXPECT_THROW(actor.Task(&Waiter::Node).Remote().Get(60s), Error);
+}
+
+TEST_F(ClustersTest, AnActorWithUnlimitedRestartsWaitsForANodeThatHasItsResource) {
+  StartTwo();  // where a request that is infeasible fails at once
+  Start({"--join", Head(), "--name", "n3", "--cpus", "1", "--resource", "silver=1"});
+  Init();
+  const auto actor = Actor<Waiter>().SetResource("silver", 1).SetMaxRestarts(-1).Remote();
+  EXPECT_EQ(actor.Task(&Waiter::Node).Remote().Get(60s), "n3");
+  const pid_t node = PidOf("node", "n3");
+  kill(node, SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !Alive(node); }));
+  const Ref<std::string> after = actor.Task(&Waiter::Node).SetMaxRetries(-1).Remote();
+  EXPECT_THROW(after.Get(5s), TimeoutError) << "the node's death is noticed, and nothing has what the actor needs";
+  Start({"--join", Head(), "--name", "n4", "--cpus", "1", "--resource", "silver=1"});
+  EXPECT_EQ(after.Get(60s), "n4");
 }
 
 TEST_F(ClustersTest, TasksOfANodeThatIsKilledRunElsewhere) {

@@ -1,8 +1,12 @@
 // The life of a cluster: starting, ending in every way a program can end, and what happens when one of
 // its processes is killed. Within a second nothing may be left.
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "fixture.h"
@@ -310,6 +314,45 @@ TEST_F(Lifecycle, AnIdleClusterUsesNoCpu) {
   const long before = ticks();
   std::this_thread::sleep_for(1s);
   EXPECT_LT(ticks() - before, 50) << "ms of CPU in a second of idleness";
+}
+
+// ---- workers that are killed while they start ----
+
+bool is_driver = false;  // never set in a fork server, which does not come to main
+
+// In a child of the fork server: kills it, as somebody from outside would, for as long as the file is short.
+void DieWhileStarting() {
+  const char* path = std::getenv("MANTA_TEST_KILLED_STARTS");
+  if (path == nullptr || is_driver) return;
+  const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  constexpr off_t kKills = 6;  // twice as many as a program that fails by itself gets
+  if (fd < 0 || lseek(fd, 0, SEEK_END) >= kKills) return;
+  if (write(fd, "x", 1) == 1) kill(getpid(), SIGKILL);
+}
+const int at_fork = pthread_atfork(nullptr, nullptr, DieWhileStarting);
+
+class StartsAreKilled : public ClusterTest {
+ protected:
+  [[nodiscard]] Config MakeConfig() const override {
+    is_driver = at_fork == 0;
+    std::ofstream(file_.path() + "/kills").close();
+    setenv("MANTA_TEST_KILLED_STARTS", (file_.path() + "/kills").c_str(), 1);
+    Config config;
+    config.cpus = 1;
+    return config;
+  }
+  void TearDown() override {
+    unsetenv("MANTA_TEST_KILLED_STARTS");
+    ClusterTest::TearDown();
+  }
+  Folder file_;
+};
+
+TEST_F(StartsAreKilled, AWorkerThatIsKilledWhileItStartsIsStartedAgainUntilItLives) {
+  std::vector<Ref<int>> refs;
+  for (int i = 0; i < 100; ++i) refs.push_back(Task(+[](int value) { return 2 * value; }).Remote(i));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(refs[static_cast<std::size_t>(i)].Get(60s), 2 * i);
+  EXPECT_EQ(std::filesystem::file_size(file_.path() + "/kills"), 6U);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ struct Config {
   WorkerPool::Limits pool;                      // `idle` is set from the CPUs
   ClusterConfig cluster;
   std::map<std::string, std::string> labels;
+  std::int64_t infeasible_us = 0;     // that a request which no node of the cluster can hold waits for one that can
   Resources job_quota;                // the most that a job may have; of a cluster, its head says so
   std::int64_t join_us = 10'000'000;  // for the head to answer
   // That a driver which resumes a job waits for the end of the one before, which may not have been noticed yet.

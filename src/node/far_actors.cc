@@ -210,7 +210,7 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
   };
   const NodeNumber from = NodeOf(message.creator);
   const std::vector<rules::NodeOffer> offers = Offers(options.strategy);
-  if (options.strategy.group.empty() &&  // else the group decides
+  if (options.strategy.group.empty() && !parts_.placer.patient() &&  // else the group decides
       std::none_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.CanHold(options.need); })) {
     return fail(NoPlace(TitleOf(message.order), options));
   }
@@ -398,12 +398,7 @@ bool FarActors::Place(const Id& actor) {
     default:
       break;
   }
-  placing_.erase(actor);
-  // From the loop: it is still being created.
-  const Status why = NoPlace(Cat("actor ", order->options.class_name), order->options);
-  parts_.loop.After(0, [this, alive = alive_, actor, why] {
-    if (*alive) parts_.actors.CouldNotStart(actor, ToFailure(why), true);
-  });
+  LookLater(actor, 0);  // from the loop: it is still being created. The head may know a node that has just come.
   return true;
 }
 
@@ -476,9 +471,16 @@ void FarActors::Placed(const Id& actor, std::uint32_t epoch, const Result<rules:
     const bool never = code == Code::kInfeasible || code == Code::kInvalid || code == Code::kNotFound;
     if (waits || (fits_here && !never && strategy.group.empty())) return wait_here();
     if (!never) return LookLater(actor, kHeadGoneUs);
+    const std::string who = Cat("actor ", order->options.class_name);
+    const Status lacks = strategy.empty() ? NoPlace(who, order->options) : placed.status();
+    const bool forever = order->options.max_restarts < 0 && order->epoch > 0;
+    if (code == Code::kInfeasible && strategy.group.empty() &&
+        parts_.placer.WaitsForANode(order->job, Cat(who, ToString(order->options.need), ToString(strategy)), lacks,
+                                    forever, &it->second.lacking_us)) {
+      return LookLater(actor, Placer::kLackingUs);
+    }
     placing_.erase(it);
-    Failure why = ToFailure(strategy.empty() ? NoPlace(Cat("actor ", order->options.class_name), order->options)
-                                             : placed.status());
+    Failure why = ToFailure(lacks);
     why.code = Code::kInfeasible;
     return parts_.actors.CouldNotStart(actor, why, true);
   }

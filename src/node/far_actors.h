@@ -119,6 +119,7 @@ class FarActors final : public ActorsElsewhere {
     NodeNumber node = 0;  // that was asked
     std::uint64_t ticket = 0;
     std::vector<rules::NodeId> refused;
+    std::int64_t lacking_us = 0;  // when it was first said that no node can hold it; 0: it was not
     base::Loop::TimerId timer = 0;
   };
   struct Caller {

@@ -129,8 +129,15 @@ void FarLeases::Placed(const Key& key, const Result<rules::Placement>& placed) {
     const bool out_of_reach = placed.status().code() == Code::kUnavailable;
     if (far.local || (fits_here && out_of_reach && far.message.strategy.group.empty())) return Stay(key);
     if (out_of_reach) return PlaceLater(key, kHeadGoneUs);
+    const Strategy& strategy = far.message.strategy;
+    if (placed.status().code() == Code::kInfeasible && strategy.group.empty() &&
+        placer_.WaitsForANode(far.job, Cat(ToString(far.message.need), ToString(strategy)), placed.status(), false,
+                              &far.lacking_us)) {
+      return PlaceLater(key, Placer::kLackingUs);
+    }
     return Refuse(key, ToFailure(placed.status()));
   }
+  far.lacking_us = 0;
   const rules::Placement& placement = placed.value();
   if (placement.node != cluster_.self().number) return AskNode(key, placement);
   if (placement.ticket != 0) arrived_.push_back(placement.ticket);

@@ -126,10 +126,11 @@ class FarLeases {
     std::uint64_t ticket = 0;
     ProcessId worker = kNoProcess;
     std::vector<rules::NodeId> refused;
-    bool sent = false;         // FarLease
-    bool moves = false;        // withdrawn there, because there is room elsewhere
-    int lost = 0;              // workers, before they could be reached
-    std::int64_t look_us = 0;  // since the last look elsewhere; the next one comes after twice as long
+    bool sent = false;            // FarLease
+    bool moves = false;           // withdrawn there, because there is room elsewhere
+    int lost = 0;                 // workers, before they could be reached
+    std::int64_t lacking_us = 0;  // when it was first said that no node can hold it; 0: it was not
+    std::int64_t look_us = 0;     // since the last look elsewhere; the next one comes after twice as long
     base::Loop::TimerId retry = 0;
   };
   // A request in the local queue that may still go up.

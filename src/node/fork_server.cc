@@ -76,6 +76,10 @@ std::string DescribeExit(int status) {
   return Cat("ended with wait status ", status);
 }
 
+bool KilledFromOutside(int status) {
+  return WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM);
+}
+
 ForkServer::ForkServer(base::Loop& loop, Events events) : loop_(loop), events_(std::move(events)) {}
 
 ForkServer::~ForkServer() {
@@ -170,13 +174,14 @@ void ForkServer::OnDeath() {
     const auto callback = events_.died;
     return callback(
         Status(Code::kUnavailable, Cat("the shared library ", library, ", which '", path_,
-                                       "' needs, is not on this machine: install it here, or link it statically")));
+                                       "' needs, is not on this machine: install it here, or link it statically")),
+        false);
   }
   std::string text = Cat("the fork server of '", path_, "' (pid ", pid_, ") ", DescribeExit(status));
   if (!kill_reason_.empty()) text += Cat(" (", kill_reason_, ")");
   text += tail.empty() ? "; it printed nothing" : "; its last lines:\n" + tail;
   const auto died = events_.died;  // which may destroy this object
-  died(Status(Code::kUnavailable, text));
+  died(Status(Code::kUnavailable, text), kill_reason_.empty() && KilledFromOutside(status));
 }
 
 }  // namespace manta::node

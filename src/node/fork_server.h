@@ -32,6 +32,8 @@ struct Program {
 
 // "was killed by signal 11 (SIGSEGV)" or "exited with status 3", of what waitpid said.
 [[nodiscard]] std::string DescribeExit(int status);
+// Ended by SIGKILL or SIGTERM, which a program does not get for its own faults.
+[[nodiscard]] bool KilledFromOutside(int status);
 
 class ForkServer {
  public:
@@ -39,8 +41,9 @@ class ForkServer {
     std::function<void(const wire::Forked&)> forked;
     std::function<void(const wire::Exited&)> exited;
     std::function<void(std::vector<wire::LogLine>)> lines;
-    ProcessOutput::Ready ready;                   // for more lines
-    std::function<void(const Status& why)> died;  // once, from the loop; says how and its last lines
+    ProcessOutput::Ready ready;  // for more lines
+    // Once, from the loop; says how and its last lines. `killed`: by a signal from outside, not by Kill.
+    std::function<void(const Status& why, bool killed)> died;
   };
 
   ForkServer(base::Loop& loop, Events events);

@@ -36,7 +36,10 @@ Status Daemon::JoinCluster() {
   cluster_ = std::move(*made);
   groups_.Join(*cluster_);
   quotas_.Join(*cluster_);
-  placer_.Join(*cluster_);
+  placer_.Join(*cluster_, Placer::Patience{config_.infeasible_us, [this](const Id& job, const std::string& line) {
+                                             SendLines(job, {wire::LogLine{static_cast<std::uint32_t>(getpid()), true,
+                                                                           "mantad", line}});
+                                           }});
   programs_ = std::make_unique<Programs>(*loop_, cluster_->links());
   far_ = std::make_unique<FarLeases>(
       *loop_, *cluster_, peers_, leases_, *programs_, placer_,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+
 namespace manta::node {
 
 // ---- this node ----
@@ -59,6 +61,22 @@ void Placer::Place(const Strategy& strategy, rules::PlaceRequest request, OnPlac
     if (placed.value().empty()) return done(Status(Code::kUnavailable, "the head has named no node"));
     done(placed.value().front());
   });
+}
+
+bool Placer::WaitsForANode(const Id& job, const std::string& asked, const Status& why, bool forever,
+                           std::int64_t* since_us) {
+  if (!forever && patience_.limit_us <= 0) return false;
+  const std::int64_t now = base::NowMicros();
+  if (*since_us == 0) *since_us = now;
+  if (!forever && now - *since_us >= patience_.limit_us) return false;
+  constexpr std::size_t kMostWarned = 1'000;
+  if (warned_.size() >= kMostWarned) warned_.clear();
+  if (warned_.emplace(job, asked).second && patience_.warn) {
+    const std::string limit =
+        forever ? std::string() : Cat(" for at most ", static_cast<double>(patience_.limit_us) / 1e6, " s");
+    patience_.warn(job, Cat("a request waits", limit, " for a node that can hold it: ", why.message()));
+  }
+  return true;
 }
 
 // This node if it has room at once, then the others in turn, then this node.

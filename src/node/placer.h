@@ -10,7 +10,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node/cluster.h"
@@ -27,6 +29,11 @@ class Placer {
     std::string name;
     Labels labels;
   };
+  // A request that no node of the cluster can hold waits for a node that can.
+  struct Patience {
+    std::int64_t limit_us = 0;                                           // 0: such a request fails at once
+    std::function<void(const Id& job, const std::string& line)> warn{};  // prints it where the job's driver runs
+  };
   using OnPlaced = std::function<void(Result<rules::Placement>)>;
 
   Placer(Peers& peers, Leases& leases, Groups& groups, Self self)
@@ -35,7 +42,10 @@ class Placer {
   Placer(const Placer&) = delete;
   Placer& operator=(const Placer&) = delete;
 
-  void Join(Cluster& cluster) { cluster_ = &cluster; }
+  void Join(Cluster& cluster, Patience patience) {
+    cluster_ = &cluster;
+    patience_ = std::move(patience);
+  }
 
   // ---- this node ----
 
@@ -52,6 +62,14 @@ class Placer {
   // filled in here. Waits for a group that is not ready yet. Fails with kInfeasible, kInvalid or kNotFound if it can
   // never be had, kUnavailable if the head is out of reach. A placement in a group has no ticket.
   void Place(const Strategy& strategy, rules::PlaceRequest request, OnPlaced done);
+
+  // The request got kInfeasible as `why`. True: ask again after kLackingUs, a node that can hold it may come. False:
+  // its time is up. `since_us`: when it was called infeasible first; 0 before the first call. `forever`: without limit.
+  // The job's driver sees one line for all requests that ask for the same.
+  [[nodiscard]] bool WaitsForANode(const Id& job, const std::string& asked, const Status& why, bool forever,
+                                   std::int64_t* since_us);
+  [[nodiscard]] bool patient() const { return patience_.limit_us > 0; }
+  static constexpr std::int64_t kLackingUs = 250'000;
 
   // ---- a node of its own ----
 
@@ -76,6 +94,8 @@ class Placer {
   Cluster* cluster_ = nullptr;
   std::map<rules::LeaseKey, wire::LeaseRequest> parked_;
   std::size_t turn_ = 0;
+  Patience patience_;
+  std::set<std::pair<Id, std::string>> warned_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -18,8 +18,10 @@
 namespace manta::node {
 namespace {
 
-constexpr int kMaxFailures = 3;                // starts in a row that came to nothing
-constexpr std::int64_t kRetryForkUs = 20'000;  // after fork() failed: processes may end
+constexpr int kMaxFailures = 3;                     // starts in a row that came to nothing
+constexpr std::int64_t kLeastBackoffUs = 10'000;    // after a start that was killed from outside …
+constexpr std::int64_t kMostBackoffUs = 1'000'000;  // … doubled for each one in a row, up to this
+constexpr std::int64_t kRetryForkUs = 20'000;       // after fork() failed: processes may end
 constexpr std::int64_t kKilledTogetherUs = 100'000;
 
 }  // namespace
@@ -109,6 +111,7 @@ void WorkerPool::Started(Worker& worker) {
   }
   --job->starting;
   job->failures = 0;
+  job->kills = 0;
   job->proven = true;
   Hand(*job, worker);
 }
@@ -195,7 +198,7 @@ Status WorkerPool::StartServer(Job& job) {
                  [this, id](const wire::Exited& message) { OnExited(id, message); },
                  [this, id](std::vector<wire::LogLine> lines) { events_.lines(id, std::move(lines)); },
                  [this, id] { return events_.ready(id); },
-                 [this, id](const Status& why) { OnServerDied(id, why); },
+                 [this, id](const Status& why, bool killed) { OnServerDied(id, why, killed); },
              });
   if (Status status = server->Start(job.program); !status.ok()) return status;
   job.server = std::move(server);
@@ -284,8 +287,13 @@ void WorkerPool::FailWaiting(Job& job, const Status& why) {
   for (const Waiting& one : waiting) one.on_worker(nullptr, why);
 }
 
-void WorkerPool::StartFailed(Job& job, const Status& why) {
+void WorkerPool::StartFailed(Job& job, const Status& why, bool killed) {
   if (job.waiting.empty()) return;
+  if (killed) {
+    const int doubled = std::min(job.kills++, 10);
+    SpawnLater(job, std::min(kLeastBackoffUs << doubled, kMostBackoffUs));
+    return;
+  }
   if (++job.failures < kMaxFailures) {
     SpawnForWaiting(job);
     return;
@@ -293,6 +301,16 @@ void WorkerPool::StartFailed(Job& job, const Status& why) {
   job.failures = 0;
   FailWaiting(job, Status(Code::kUnavailable, Cat("cannot start a worker for '", job.program.path, "' (tried ",
                                                   kMaxFailures, " times): ", why.message())));
+}
+
+void WorkerPool::SpawnLater(Job& job, std::int64_t after_us) {
+  job.retrying = true;
+  loop_.After(after_us, [this, id = job.id] {
+    if (Job* again = FindJob(id); again != nullptr) {
+      again->retrying = false;
+      SpawnForWaiting(*again);
+    }
+  });
 }
 
 void WorkerPool::OnForked(const Id& id, const wire::Forked& message) {
@@ -322,12 +340,7 @@ void WorkerPool::OnForked(const Id& id, const wire::Forked& message) {
                                                      "; is the number of processes limited (`ulimit -u`)?")));
     return;
   }
-  loop_.After(kRetryForkUs, [this, id] {
-    if (Job* again = FindJob(id); again != nullptr) {
-      again->retrying = false;
-      SpawnForWaiting(*again);
-    }
-  });
+  SpawnLater(*job, kRetryForkUs);
 }
 
 // ---- ending ----
@@ -341,7 +354,7 @@ void WorkerPool::OnExited(const Id& id, const wire::Exited& message) {
   }
 }
 
-void WorkerPool::OnServerDied(const Id& id, const Status& why) {
+void WorkerPool::OnServerDied(const Id& id, const Status& why, bool killed) {
   Job* job = FindJob(id);
   if (job == nullptr) return;
   // This is called by the server itself.
@@ -365,7 +378,7 @@ void WorkerPool::OnServerDied(const Id& id, const Status& why) {
   // Not before all are marked: whoever is told of a death asks for another worker at once.
   for (Worker* worker : gone) Finish(*worker);
   job->retrying = false;
-  StartFailed(*job, why);
+  StartFailed(*job, why, killed);
 }
 
 void WorkerPool::OnClosed(Worker& worker, const Status& why) {
@@ -409,7 +422,10 @@ void WorkerPool::Finish(Worker& worker) {
   events_.died(worker, failure);
   if (starting && job != nullptr) {
     --job->starting;
-    if (!job->retrying) StartFailed(*job, Status(failure.code, failure.message));
+    // A worker that the daemon killed, or that the kernel killed for want of memory, failed by itself.
+    const bool killed = worker.kill_failure.ok() && failure.code == Code::kWorkerCrashed &&
+                        worker.exit_status.has_value() && KilledFromOutside(*worker.exit_status);
+    if (!job->retrying) StartFailed(*job, Status(failure.code, failure.message), killed);
   }
   peers_.Remove(*worker.peer);
   workers_.erase(worker.ticket);

@@ -124,9 +124,10 @@ class WorkerPool {
     std::list<Worker*> idle;                        // most recently used first
     std::deque<Waiting> waiting;
     std::size_t starting = 0;
-    int failures = 0;  // to start, in a row
-    bool retrying = false;
-    bool proven = false;  // its fork server has brought up a worker
+    int failures = 0;       // to start, in a row
+    int kills = 0;          // of starting processes from outside, in a row
+    bool retrying = false;  // a timer or a caller will start workers: nobody else may
+    bool proven = false;    // its fork server has brought up a worker
   };
 
   Status Spawn(Job& job);
@@ -134,10 +135,13 @@ class WorkerPool {
   void SpawnForWaiting(Job& job);
   void Hand(Job& job, Worker& worker);
   void FailWaiting(Job& job, const Status& why);
-  void StartFailed(Job& job, const Status& why);
+  // After kMaxFailures in a row all that wait fail. A start that was `killed` from outside says nothing about the
+  // program, so it is tried again after a growing pause, without limit.
+  void StartFailed(Job& job, const Status& why, bool killed);
+  void SpawnLater(Job& job, std::int64_t after_us);
   void OnForked(const Id& job, const wire::Forked& message);
   void OnExited(const Id& job, const wire::Exited& message);
-  void OnServerDied(const Id& job, const Status& why);
+  void OnServerDied(const Id& job, const Status& why, bool killed);
   void OnClosed(Worker& worker, const Status& why);
   void Finish(Worker& worker);
   [[nodiscard]] Failure Explain(const Worker& worker);
