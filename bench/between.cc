@@ -21,6 +21,12 @@ Words Make(std::size_t bytes, std::uint64_t mark) { return Words(bytes / 8, mark
 auto WorkOn(std::size_t node) { return manta::Task(Work).SetResource(Nodes::Name(node), 1); }
 auto ReadOn(std::size_t node) { return manta::Task(WhoReads).SetResource(Nodes::Name(node), 1); }
 
+class Clerk {
+ public:
+  double Time() { return Now(); }
+  void Rest(double ms) { SleepMs(ms); }
+};
+
 // Memory that is there already; the caller's puts copy out of it.
 manta::Ref<Words> PutWords(std::size_t bytes, std::uint64_t mark) {
   static std::vector<std::uint64_t> source;
@@ -68,6 +74,21 @@ double FarAsync(double seconds, std::size_t node) {
   for (; now - begin < seconds; now = Now()) batch(kDeep);
   tally.Finish(next);
   return static_cast<double>(next - before) / (now - begin);
+}
+
+double FarReplyUs(double seconds, std::size_t node) {
+  auto clerk = manta::Actor<Clerk>().SetResource(Nodes::Name(node), 1).Remote();
+  clerk.Task(&Clerk::Rest).Remote(0.0).Get();
+  std::vector<double> samples;
+  for (const double end = Now() + seconds; samples.size() < 5 || Now() < end;) {
+    const manta::Ref<void> before = clerk.Task(&Clerk::Rest).Remote(5.0);  // until the other two are there
+    const manta::Ref<double> quick = clerk.Task(&Clerk::Time).Remote();
+    const manta::Ref<void> slow = clerk.Task(&Clerk::Rest).Remote(20.0);
+    const double ran = quick.Get();
+    samples.push_back(Now() - ran);
+    slow.Get();
+  }
+  return Percentile(samples, 0.5) * 1e6;
 }
 
 double Transfer(std::size_t bytes, std::size_t node) {

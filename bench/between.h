@@ -18,6 +18,10 @@ namespace bench {
 // The same with many in flight: tasks a second.
 [[nodiscard]] double FarAsync(double seconds, std::size_t node = 2);
 
+// The answer of a call of no work to an actor on another node, where a call of 20 ms is queued behind it: p50 in µs
+// from the call's run there to its answer here. The nodes share one machine and so one clock.
+[[nodiscard]] double FarReplyUs(double seconds, std::size_t node = 2);
+
 // GB/s from the first node's store into another's: an object of this size made here, and a task there that gets it. The
 // time of a task without one is taken off.
 [[nodiscard]] double Transfer(std::size_t bytes, std::size_t node = 2);

@@ -155,6 +155,15 @@ void AddClusters(Suite& suite, Baselines& baselines) {
         "us",
         {"bare blocking TCP ping-pong", [state] { return state->Echo().TripUs(0.25, kCallBytes); }}}},
       [state](double seconds) { return std::vector{Drive(state->Plain(), [&] { return FarSyncUs(seconds); })}; });
+  for (const bool tls : {false, true}) {
+    add({{tls ? "remote_actor_reply_behind_slow_call_tls" : "remote_actor_reply_behind_slow_call",
+          "us",
+          {"bare blocking TCP ping-pong", [state] { return state->Echo().TripUs(0.25, kCallBytes); }}}},
+        [state, tls](double seconds) {
+          const auto measure = [&] { return FarReplyUs(seconds); };
+          return std::vector{tls ? state->UnderTls(measure) : Drive(state->Plain(), measure)};
+        });
+  }
   const Baseline echoed{"bare TCP, 1,000 calls' bytes in a write, echoed",
                         [state] { return state->Echo().PerSecond(0.25, kCallBytes, 1000); }};
   add({{"remote_tasks_async", "tasks/s", echoed}},

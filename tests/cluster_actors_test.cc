@@ -226,6 +226,42 @@ TEST_F(ClusterActors, OrderAndAsyncOrderHoldAcrossNodes) {
   EXPECT_THAT(loose.Task(&Diary::Read).Remote().Get(20s), ::testing::ElementsAre(2, 1));
 }
 
+TEST_F(ClusterActors, AnAnswerFromAnotherNodeDoesNotWaitForTheCallBehindIt) {
+  StartTwo();
+  auto counter = Actor<Counter>().SetResource("gold", 1).Remote(7);
+  EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 7);
+  const Sign first;
+  const Sign slow;
+  const Ref<int> holds = counter.Task(&Counter::Wait).Remote(first.path());  // until the other two are queued there
+  const Ref<int> quick = counter.Task(&Counter::Add).Remote(1);
+  const Ref<int> behind = counter.Task(&Counter::Wait).Remote(slow.path());
+  first.Give();
+  EXPECT_EQ(holds.Get(5s), 7);
+  EXPECT_EQ(quick.Get(5s), 8);
+  slow.Give();
+  EXPECT_EQ(behind.Get(20s), 8);
+}
+
+TEST_F(ClusterActors, AnAnswerOfATaskOnAnotherNodeDoesNotWaitForTheTaskBehindIt) {
+  StartTwo();
+  const auto there = [](const std::string& path, int value) {
+    return Task(After).SetCpus(0).SetResource("gold", 10).Remote(path, value);  // one at a time
+  };
+  const Sign first;
+  const Sign slow;
+  const Sign given;
+  given.Give();
+  EXPECT_EQ(there(given.path(), 0).Get(20s), 0);
+  const Ref<int> holds = there(first.path(), 1);
+  const Ref<int> quick = there(given.path(), 2);
+  const Ref<int> behind = there(slow.path(), 3);
+  first.Give();
+  EXPECT_EQ(holds.Get(5s), 1);
+  EXPECT_EQ(quick.Get(5s), 2);
+  slow.Give();
+  EXPECT_EQ(behind.Get(20s), 3);
+}
+
 class Meeting {
  public:
   int Join(int people) {

@@ -116,7 +116,8 @@ class Crashes : public ClusterTest {
 };
 
 TEST_F(Crashes, ASegmentationFaultSaysWhichSignalAndShowsTheLastLines) {
-  EXPECT_THAT(CrashText("segfault"), AllOf(HasSubstr("crasher"), HasSubstr("SIGSEGV"), HasSubstr("about to segfault")));
+  EXPECT_THAT(CrashText("segfault"), AllOf(HasSubstr("crasher"), HasSubstr("SIGSEGV"), HasSubstr("about to segfault"),
+                                           HasSubstr("at errors_test.cc:")));
 }
 
 TEST_F(Crashes, AnAbortSaysSo) {

@@ -220,13 +220,20 @@ void ActorJournal::Reply(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t 
 }
 
 void ActorJournal::Commit(bool failed) {
-  if (!given_up_) journal_.Commit(digest_, failed);
+  if (!given_up_) {
+    const std::lock_guard lock(writing_);
+    journal_.Commit(digest_, failed);
+  }
   base::Failpoint("actor.recorded");
   if (answered_) KeepAnswer();
 }
 
 void ActorJournal::KeepAnswer() {
-  const std::uint64_t place = journal_.Keep(call_, call_digest_, answer_);
+  std::uint64_t place = 0;
+  {
+    const std::lock_guard lock(writing_);
+    place = journal_.Keep(call_, call_digest_, answer_);
+  }
   if (!entries_.empty()) held_.push_back({place, std::move(entries_)});
   entries_.clear();
   while (!held_.empty() && held_.front().place < journal_.oldest_answer()) held_.pop_front();
@@ -255,6 +262,7 @@ void ActorJournal::Decided(rules::ActorReplay::Next next, owner::Owner& owner, A
 }
 
 void ActorJournal::GiveUp() {
+  const std::lock_guard lock(writing_);
   journal_.GiveUp();
   given_up_ = true;
 }
@@ -272,7 +280,10 @@ void ActorJournal::Checkpoint(owner::Owner& owner, ActorSelf& actor) {
   }
   // A value that this process owns ends with it. Repeating the calls makes it again.
   if (why.empty() && owner.OwnsAny(scope.entries)) why = "it has Refs to values that the actor itself made";
-  if (why.empty() && !journal_.Checkpoint(state_)) why = Cat("it is too large: ", Bytes(state_.size()));
+  if (why.empty()) {
+    const std::lock_guard lock(writing_);
+    if (!journal_.Checkpoint(state_)) why = Cat("it is too large: ", Bytes(state_.size()));
+  }
   if (!why.empty()) {
     if (!std::exchange(complained_, true)) {
       std::fprintf(stderr, "manta: the state of actor %s cannot be saved: %s\n", policy_.actor.c_str(), why.c_str());

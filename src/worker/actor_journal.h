@@ -1,12 +1,13 @@
 // ActorJournal keeps an actor's journal (shm/journal.h) as rules::ActorReplay says: Execution shows it every call
 // before and after it runs; a worker that takes over an actor has it load and repeat what there is.
 //
-// Threads: the worker's main thread, which runs all calls of such an actor.
+// Threads: the worker's main thread, which runs all calls of such an actor; Changes from any.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,7 +81,10 @@ class ActorJournal {
   [[nodiscard]] const rules::ActorReplay& rules() const { return replay_; }
 
   // What has changed since the last time (shm/journal_copy.h).
-  [[nodiscard]] std::vector<JournalPart> Changes() { return shm::ChangesOf(journal_.data(), &copied_); }
+  [[nodiscard]] std::vector<JournalPart> Changes() {
+    const std::lock_guard lock(writing_);
+    return shm::ChangesOf(journal_.data(), &copied_);
+  }
 
  private:
   explicit ActorJournal(shm::Journal journal) : journal_(std::move(journal)) {}
@@ -89,6 +93,7 @@ class ActorJournal {
   void BuildIndex();
   void KeepAnswer();
 
+  std::mutex writing_;  // held while what counts of journal_ changes or is read by Changes
   shm::Journal journal_;
   rules::ActorReplay replay_;
   rules::ReplayPolicy policy_;

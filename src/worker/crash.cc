@@ -121,6 +121,10 @@ void WriteStack(const void* context) {
     } else {
       line.Name(symbol.name) << " + 0x";
       line.Number(at - module->bias - symbol.value, 16) << " (" << FileName(module->path) << ")";
+      if (const Place place = file.FindLine(at); place.line != 0) {
+        line << " at " << place.file << ":";
+        line.Number(place.line, 10);
+      }
       line.Write();
     }
     if (symbol.name == "main" || symbol.name == "_start") break;
@@ -144,10 +148,11 @@ std::string_view SignalName(int signal) {
   }
 }
 
+// What comes after ours, by signal: the end of the process, or Python's faulthandler, which writes its frames first.
+struct sigaction next_handlers[NSIG];
+
 [[noreturn]] void Die(int signal) {
-  struct sigaction standard{};
-  standard.sa_handler = SIG_DFL;
-  sigaction(signal, &standard, nullptr);
+  sigaction(signal, &next_handlers[signal], nullptr);
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
@@ -205,6 +210,12 @@ bool HasSanitizer() {
 #endif
 }
 
+// In an interpreter the handlers are Python's own, which go on to those before them. Elsewhere they are the user's.
+bool HasPython() {
+  const auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
+  return initialized != nullptr && initialized() != 0;
+}
+
 struct SignalStack {
   SignalStack() {
     memory = mmap(nullptr, kSignalStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -247,9 +258,10 @@ void InstallCrashHandlers() {
   // All of them are blocked in the handler: a fault in it then ends the process instead of waiting for itself.
   for (const int signal : kCrashes) sigaddset(&action.sa_mask, signal);
   for (const int signal : kCrashes) {
-    struct sigaction before{};
+    struct sigaction& before = next_handlers[signal];
+    if (sigaction(signal, nullptr, &before) != 0) continue;
     // What the user's statics installed is theirs.
-    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);
+    if (before.sa_handler == SIG_DFL || HasPython()) sigaction(signal, &action, nullptr);
   }
 }
 

@@ -487,14 +487,17 @@ void Execution::ReplyContained() {
 }
 
 void Execution::ReplyFailure(const Failure& failure, bool retryable) {
-  if (served_ == nullptr && !repeating_) {
-    if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr)
-      owner_.DeliverFailure(first, failure, retryable);
-    return;
-  }
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
-    if (text->size() > 16384) text->replace(16000, std::string::npos, "… (cut)");
+    if (text->size() > 16384) {
+      const std::string note = Cat("… (", Bytes(text->size() - 16000), " more were cut)");
+      text->replace(16000, std::string::npos, note);
+    }
+  }
+  if (served_ == nullptr && !repeating_) {
+    if (internal::Entry* first = owner_.EntryOf(header_); first != nullptr)
+      owner_.DeliverFailure(first, cut, retryable);
+    return;
   }
   std::vector<std::byte> bytes(EncodedSize(cut));
   Encode(cut, bytes);

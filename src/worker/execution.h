@@ -82,6 +82,9 @@ class Execution final : public internal::Invocation {
   void SetActorStep(internal::ActorStep step) { actor_->step = step; }
   void Defer() { deferred_ = true; }
   void NotCompared() { compared_ = false; }
+  void EndReturn() {
+    if (open_) FinishReturn(false);
+  }
   [[nodiscard]] bool deferred() const { return deferred_; }
   // After Run left the call deferred: the rest of it.
   void Resume(internal::Trampoline rest);

@@ -55,22 +55,29 @@ void FarCaller::Started(std::uint64_t token) {
   link_->Send(wire::FarStarted{token});
 }
 
-void FarCaller::Flush(bool more) {
+FarCaller::Pending FarCaller::pending() {
   const std::lock_guard lock(mutex_);
-  if (!more || prompt_ || replies_.size() >= kBatchBytes) SendReplies();
+  if (replies_.empty()) return Pending::kNone;
+  return prompt_ || replies_.size() >= kBatchBytes ? Pending::kDue : Pending::kSome;
 }
 
-bool FarCaller::WouldFlush(bool more) {
+std::uint64_t FarCaller::Given() {
   const std::lock_guard lock(mutex_);
-  return !replies_.empty() && (!more || prompt_ || replies_.size() >= kBatchBytes);
+  return left_ + replies_.size();
 }
 
-void FarCaller::SendReplies() {
-  if (replies_.empty()) return;
+void FarCaller::SendUpTo(std::uint64_t mark) {
+  const std::lock_guard lock(mutex_);
+  if (mark > left_) SendFirst(static_cast<std::size_t>(mark - left_));
+}
+
+void FarCaller::SendFirst(std::size_t bytes) {
+  if (bytes == 0) return;
   if (link_ != nullptr) {
-    link_->Send(wire::EncodeFrame(wire::kFarReplies, 0, std::as_bytes(std::span(replies_)), 0));
+    link_->Send(wire::EncodeFrame(wire::kFarReplies, 0, std::as_bytes(std::span(replies_)).first(bytes), 0));
   }
-  replies_.clear();
+  replies_.erase(0, bytes);
+  left_ += bytes;
 }
 
 void FarCaller::Return(std::function<void()> done) {

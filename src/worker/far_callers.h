@@ -49,10 +49,13 @@ class FarCaller {
   // ---- the worker's threads ----
   void Reply(const shm::ReplyHeader& header, std::span<const std::byte> payload);
   void Started(std::uint64_t token);
-  // After each call; `more`: another one is there to be run at once.
-  void Flush(bool more);
-  // Would it send answers?
-  [[nodiscard]] bool WouldFlush(bool more);
+  // Answers that have not left: are there enough of them for a message, or must none wait?
+  enum class Pending { kNone, kSome, kDue };
+  [[nodiscard]] Pending pending();
+  // All answers that were given so far: a mark for SendUpTo.
+  [[nodiscard]] std::uint64_t Given();
+  // Sends the answers before the mark, but for those that have left already.
+  void SendUpTo(std::uint64_t mark);
   // Gives back what has not begun and says goodbye. `done` is called on the far thread when the connection is closed.
   void Return(std::function<void()> done);
 
@@ -62,6 +65,7 @@ class FarCaller {
   [[nodiscard]] const std::shared_ptr<shm::Arena>& arena() const { return arena_; }
   [[nodiscard]] std::uint64_t queue() const { return queue_; }
   [[nodiscard]] std::uint64_t lane() const { return lane_; }
+  std::atomic<bool> late{false};  // LateReplies has it on its list
 
   // ---- the far thread ----
   void Connected(std::shared_ptr<far::Link> link);
@@ -76,7 +80,8 @@ class FarCaller {
   void Reap();
   // With the mutex held.
   void GiveBack();
-  void SendReplies();
+  void SendReplies() { SendFirst(replies_.size()); }
+  void SendFirst(std::size_t bytes);
 
   owner::Owner& host_;
   const ProcessId owner_;
@@ -96,7 +101,8 @@ class FarCaller {
   std::deque<std::uint64_t> waiting_;    // specs for which the ring has no room
   std::vector<std::uint64_t> unneeded_;  // specs that never got there
   std::shared_ptr<far::Link> link_;
-  std::string replies_;
+  std::string replies_;     // that have not left
+  std::uint64_t left_ = 0;  // bytes of those that have
   bool returning_ = false;
   bool closed_ = false;
   std::function<void()> done_;

@@ -80,7 +80,7 @@ void Forget(const void* exception) {
 class Names {
  public:
   struct Frame {
-    std::string line;   // "Parse(int) + 0x1f (my_program)"
+    std::string line;   // "Parse(int) + 0x1f (my_program) at parse.cc:12"
     bool ours = false;  // inside libmanta.so or its templates: of no interest to the user
   };
 
@@ -138,11 +138,12 @@ class Names {
       const SymbolFile file(*module);
       file.Find(here, found);
       for (std::size_t i = 0; i < here.size(); ++i)
-        known_[here[i]] = Explain(*module, here[i], found[i], module == self);
+        known_[here[i]] = Explain(*module, here[i], found[i], file, module == self);
     }
   }
 
-  static Frame Explain(const base::Module& module, std::uintptr_t address, const Symbol& symbol, bool in_self) {
+  static Frame Explain(const base::Module& module, std::uintptr_t address, const Symbol& symbol, const SymbolFile& file,
+                       bool in_self) {
     Frame frame;
     std::ostringstream line;
     if (symbol.name.empty()) {
@@ -159,6 +160,11 @@ class Names {
       for (const char* plumbing :
            {"std::__invoke", "std::invoke", "std::__apply_impl", "std::apply", "std::_Function"}) {
         frame.ours |= name.starts_with(plumbing);
+      }
+    }
+    if (!frame.ours) {
+      if (const Place place = file.FindLine(address); place.line != 0) {
+        line << std::dec << " at " << place.file << ":" << place.line;
       }
     }
     frame.line = line.str();

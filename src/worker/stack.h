@@ -24,7 +24,8 @@ class ThrowScope {
 };
 
 // Inside a catch block: where the exception at hand was thrown, one line per function, innermost first,
-//   "  #0 Parse(std::string const&) + 0x1f (my_program)\n"
+//   "  #0 Parse(std::string const&) + 0x1f (my_program) at parse.cc:12\n"
+// (the place if the program was compiled with -g)
 // without the frames of libmanta.so and of the task's own invocation. Empty if that is unknown (thrown by
 // another thread, or before the scope).
 [[nodiscard]] std::string DescribeThrow();

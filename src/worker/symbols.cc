@@ -89,6 +89,29 @@ void SymbolFile::Find(std::span<const std::uintptr_t> addresses, std::span<Symbo
   }
 }
 
+std::span<const char> SymbolFile::Section(std::string_view name) const {
+  if (data_ == nullptr || std::memcmp(data_, ELFMAG, SELFMAG) != 0) return {};
+  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(data_);
+  const auto sections =
+      Array<ElfW(Shdr)>(data_, size_, header->e_shoff, std::size_t{header->e_shnum} * sizeof(ElfW(Shdr)));
+  if (header->e_shstrndx >= sections.size()) return {};
+  const ElfW(Shdr)& names = sections[header->e_shstrndx];
+  const auto text = Array<char>(data_, size_, names.sh_offset, names.sh_size);
+  for (const ElfW(Shdr) & section : sections) {
+    if (section.sh_name >= text.size() || (section.sh_flags & SHF_COMPRESSED) != 0) continue;
+    const char* own = text.data() + section.sh_name;
+    if (std::string_view(own, strnlen(own, text.size() - section.sh_name)) != name) continue;
+    return section.sh_type == SHT_NOBITS ? std::span<const char>()
+                                         : Array<char>(data_, size_, section.sh_offset, section.sh_size);
+  }
+  return {};
+}
+
+Place SymbolFile::FindLine(std::uintptr_t address) const {
+  const LineSections sections{Section(".debug_line"), Section(".debug_line_str"), Section(".debug_str")};
+  return worker::FindLine(sections, address - bias_);
+}
+
 std::string Demangle(const char* mangled) {
   int status = 0;
   char* text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/program.h"
+#include "worker/lines.h"
 
 namespace manta::worker {
 
@@ -26,8 +27,14 @@ class SymbolFile {
 
   // One pass for all: found[i] is the function that holds addresses[i], its name empty if none does.
   void Find(std::span<const std::uintptr_t> addresses, std::span<Symbol> found) const;
+  // Where the source of this address is; line 0 if the file has no debug information, or has it compressed or
+  // elsewhere.
+  [[nodiscard]] Place FindLine(std::uintptr_t address) const;
 
  private:
+  // The contents of the section of this name; empty if there is none.
+  [[nodiscard]] std::span<const char> Section(std::string_view name) const;
+
   std::uintptr_t bias_ = 0;
   const char* data_ = nullptr;
   std::size_t size_ = 0;

@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/program.h"
@@ -310,21 +312,23 @@ void Worker::AddCaller(wire::Frame& frame) {
 
 void Worker::SetGpus(bool with, const std::vector<std::uint32_t>& gpus) {
   constexpr const char* kVariable = "CUDA_VISIBLE_DEVICES";
-  gpus_ = gpus;
-  if (with && !shows_gpus_) {
+  if (!preset_gpus_.has_value()) {
     const char* text = std::getenv(kVariable);
-    users_gpus_ = text == nullptr ? std::nullopt : std::optional<std::string>(text);
+    std::istringstream words(text == nullptr ? "" : text);
+    preset_gpus_.emplace();
+    for (std::string word; std::getline(words, word, ',');) preset_gpus_->push_back(word);
   }
-  if (with) {
-    std::string list;
-    for (const std::uint32_t gpu : gpus) list += (list.empty() ? "" : ",") + std::to_string(gpu);
-    setenv(kVariable, list.c_str(), 1);
-  } else if (shows_gpus_ && users_gpus_.has_value()) {
-    setenv(kVariable, users_gpus_->c_str(), 1);
-  } else if (shows_gpus_) {
-    unsetenv(kVariable);
+  gpus_.clear();
+  std::string list;
+  for (const std::uint32_t gpu : with ? gpus : std::vector<std::uint32_t>()) {
+    const std::string name = gpu < preset_gpus_->size() ? (*preset_gpus_)[gpu] : std::to_string(gpu);
+    list += (list.empty() ? "" : ",") + name;
+    std::uint32_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    const bool is_number = error == std::errc() && end == name.data() + name.size();
+    gpus_.push_back(is_number ? number : gpu);  // a preset name may also be a UUID
   }
-  shows_gpus_ = with;
+  setenv(kVariable, list.c_str(), 1);
 }
 
 void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
@@ -355,12 +359,20 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
 }
 
 void Worker::Flush(Served& served, bool more) {
-  const bool copies = copied_.load(std::memory_order_acquire) && actor_ != nullptr && actor_->journal != nullptr;
-  if (copies && served.far->WouldFlush(more)) CopyJournal();
-  served.far->Flush(more);
+  const FarCaller::Pending pending = served.far->pending();
+  if (pending == FarCaller::Pending::kNone) return;
+  if (more && pending == FarCaller::Pending::kSome) return late_replies_.Add(served.far);
+  SendAnswers(*served.far);
+}
+
+void Worker::SendAnswers(FarCaller& caller) {
+  const std::uint64_t given = caller.Given();  // the copy has at least these
+  if (copied_.load(std::memory_order_acquire) && actor_ != nullptr && actor_->journal != nullptr) CopyJournal();
+  caller.SendUpTo(given);
 }
 
 void Worker::CopyJournal() {
+  const std::lock_guard lock(copy_mutex_);
   for (std::vector<JournalPart>& parts : shm::Split(actor_->journal->Changes(), kCopyBytes)) {
     wire::CopyJournal message;
     message.actor = actor_->id;
@@ -540,6 +552,7 @@ int Worker::Serve() {
     if (leave_ && actor_ == nullptr && !served_.empty()) ReturnLease();
   }
   StopPool();
+  late_replies_.Stop();
   if (actor_ != nullptr && actor_->destroy != nullptr) {
     try {
       actor_->destroy(actor_->self);

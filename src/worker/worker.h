@@ -17,6 +17,7 @@
 
 #include "owner/owner.h"
 #include "worker/execution.h"
+#include "worker/late_replies.h"
 
 namespace manta::worker {
 
@@ -59,8 +60,10 @@ class Worker final : public owner::InPlaceRunner {
   void RunTask(Served& served, const shm::QueueWorker::Task& task);
   bool WorkWaits();
   void Idle();
-  // Sends answers to a caller on another node, after what they rest on.
+  // Answers to a caller on another node leave now, or soon if another call is to run at once (`more`).
   void Flush(Served& served, bool more);
+  // Sends them, after what they rest on. Any thread.
+  void SendAnswers(FarCaller& caller);
   // Returns when its home or the head has it. If nobody takes it, the process ends: no call may look done that its
   // caller has no answer to, or it would not be sent to the actor's next life.
   void CopyJournal();
@@ -85,11 +88,12 @@ class Worker final : public owner::InPlaceRunner {
   std::size_t turn_ = 0;
   std::unordered_map<ProcessId, std::shared_ptr<shm::Arena>> arenas_;
   std::vector<std::uint32_t> gpus_;
-  bool shows_gpus_ = false;                // CUDA_VISIBLE_DEVICES is of the last lease
-  std::optional<std::string> users_gpus_;  // what it was before, to be so again for tasks without GPUs
+  // The devices in CUDA_VISIBLE_DEVICES when this process started: GPU i of the node is the i-th of these.
+  std::optional<std::vector<std::string>> preset_gpus_;
   std::uint64_t ran_ = 0;
 
   std::unique_ptr<ActorSelf> actor_;
+  std::mutex copy_mutex_;            // held while changes of its journal are on their way: they arrive in their order
   bool prompt_ = false;              // calls of the actor are not to be made twice
   std::atomic<bool> copied_{false};  // its journal, to its home, before answers leave this node
   std::uint32_t concurrency_ = 1;
@@ -110,6 +114,7 @@ class Worker final : public owner::InPlaceRunner {
   std::uint64_t counted_ = 0;               // of these
   bool checkpoint_due_ = false;
   std::int64_t held_until_us_ = 0;  // until then no call begins, so that it can be made
+  LateReplies late_replies_{[this](FarCaller& caller) { SendAnswers(caller); }};  // last: its thread uses the above
 };
 
 }  // namespace manta::worker
