@@ -50,6 +50,31 @@ TEST_F(Objects, GetStopsWaitingWhenTheTimeIsUp) {
   EXPECT_EQ(ref.Get(0ms), 1);
 }
 
+TEST_F(Objects, WaitForOneAfterTheOtherCopiesNothingOfTheRest) {
+  WaitResult<int> result;
+  for (int i = 0; i < 1000; ++i) result.rest.push_back(Put(i));
+  const Ref<int>* const memory = result.rest.data();
+  for (int i = 0; i < 1000; ++i) {
+    result = Wait(std::move(result.rest), 1);
+    ASSERT_EQ(result.ready.size(), 1U);
+    ASSERT_EQ(result.ready[0].Get(), i);
+    ASSERT_EQ(result.rest.data(), memory) << "the same memory, moved and not copied";
+  }
+  EXPECT_TRUE(result.rest.empty());
+}
+
+TEST_F(Objects, WaitTakesReadyOnesOutOfTheMiddle) {
+  const Sign go;
+  const Ref<int> held = Task(HeldBy).Remote(go.path(), 0);
+  const WaitResult<int> result = Wait(std::vector<Ref<int>>{held, Put(1), Put(2), held, Put(3), Put(4)}, 3);
+  EXPECT_EQ(Get(result.ready), (std::vector<int>{1, 2, 3}));
+  ASSERT_EQ(result.rest.size(), 3U);
+  EXPECT_EQ(result.rest[0].id(), held.id());
+  EXPECT_EQ(result.rest[1].id(), held.id());
+  EXPECT_EQ(result.rest[2].Get(), 4);
+  go.Give();
+}
+
 TEST_F(Objects, WaitGivesReadyAndRestInTheOrderGiven) {
   const Sign go;
   Ref<int> a = Task(HeldBy).Remote(go.path(), 1);

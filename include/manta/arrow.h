@@ -7,6 +7,10 @@
 // Arrow's own abi.h was). Copies are cheap and share the data. Const methods may be called from any thread.
 #pragma once
 
+#if __cplusplus < 202002L
+#include "manta/internal/needs_cpp20.h"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>

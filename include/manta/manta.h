@@ -1,6 +1,10 @@
 // Manta: remote functions, actors and shared-memory objects. This one header is all a program needs.
 #pragma once
 
+#if __cplusplus < 202002L
+#include "manta/internal/needs_cpp20.h"
+#endif
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -39,11 +43,11 @@ MANTA_EXPORT void CheckCancelled();  // throws CancelledError if so
 
 // What a task or actor may know about where it runs.
 struct Context {
-  std::string task;  // name of the task or method; empty in the driver
-  std::string task_id;
-  std::string node;
+  std::string task{};  // name of the task or method; empty in the driver
+  std::string task_id{};
+  std::string node{};
   std::uint32_t worker_pid = 0;
-  std::vector<std::uint32_t> gpus;  // device ids assigned, as in CUDA_VISIBLE_DEVICES
+  std::vector<std::uint32_t> gpus{};  // device ids assigned, as in CUDA_VISIBLE_DEVICES
   bool in_worker = false;
 };
 [[nodiscard]] MANTA_EXPORT Context CurrentContext();
@@ -55,12 +59,12 @@ struct Context {
 
 struct NodeInfo {
   std::uint32_t number = 0;  // 0: the only node of a private cluster
-  std::string name;
+  std::string name{};
   bool draining = false;
   bool here = false;  // this process's
-  std::map<std::string, std::string> labels;
-  std::map<std::string, double> resources;
-  std::map<std::string, double> available;
+  std::map<std::string, std::string> labels{};
+  std::map<std::string, double> resources{};
+  std::map<std::string, double> available{};
 };
 // Those that live.
 [[nodiscard]] MANTA_EXPORT std::vector<NodeInfo> Nodes();

@@ -1,6 +1,6 @@
 // Where a task or an actor may run, as its options say: on one node, spread over all, where labels match, or in a
-// placement group. Plain data. A wish that no node can ever fulfil fails the task (InfeasibleError) and says what was
-// asked and what there is.
+// placement group. Plain data. A wish that no node can fulfil fails the task on a private node (InfeasibleError, which
+// says what was asked and what there is); in a cluster it waits for a node that can (doc/api.md).
 #pragma once
 
 #include <compare>
@@ -16,9 +16,9 @@ namespace manta {
 struct LabelRule {
   enum class Is : std::uint8_t { kIn, kNotIn, kPresent, kAbsent };
 
-  std::string key;
+  std::string key{};
   Is is = Is::kIn;
-  std::vector<std::string> values;
+  std::vector<std::string> values{};
 
   static LabelRule Equals(std::string key, std::string value) { return {std::move(key), Is::kIn, {std::move(value)}}; }
   static LabelRule In(std::string key, std::vector<std::string> values) {
@@ -35,13 +35,13 @@ struct LabelRule {
 
 // Set through Task(f).OnNode(…), Spread(), Labels(…), PreferLabels(…), InBundle(…).
 struct Placement {
-  std::string node;               // name ("n2") or number ("2"); empty: any
-  bool soft = false;              // another will do when that one is gone or cannot hold it
-  bool spread = false;            // node after node, not the own one first
-  std::vector<LabelRule> labels;  // all must hold
-  std::vector<LabelRule> prefer;  // while a node is there for which these hold as well, and has room
-  std::string group;              // PlacementGroup::id()
-  std::int32_t bundle = -1;       // of the group; -1: any
+  std::string node{};               // name ("n2") or number ("2"); empty: any
+  bool soft = false;                // another will do when that one is gone or cannot hold it
+  bool spread = false;              // node after node, not the own one first
+  std::vector<LabelRule> labels{};  // all must hold
+  std::vector<LabelRule> prefer{};  // while a node is there for which these hold as well, and has room
+  std::string group{};              // PlacementGroup::id()
+  std::int32_t bundle = -1;         // of the group; -1: any
 
   friend auto operator<=>(const Placement&, const Placement&) = default;
 };

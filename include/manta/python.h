@@ -10,6 +10,10 @@
 // exception arrives as TaskError with the Python traceback. Throws as Task(…).Remote does.
 #pragma once
 
+#if __cplusplus < 202002L
+#include "manta/internal/needs_cpp20.h"
+#endif
+
 #include <cstring>
 #include <string>
 #include <type_traits>

@@ -145,6 +145,24 @@ std::vector<Entry*> EntriesOf(const std::vector<Ref<T>>& refs) {
   return entries;
 }
 
+// The positions of the first `count` that are ready, or of fewer when the time is up. What is ready already is found
+// without a look at those behind it.
+template <typename T>
+std::vector<std::size_t> FirstReady(const std::vector<Ref<T>>& refs, std::size_t count, Micros timeout) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < refs.size() && found.size() < count; ++i) {
+    if (IsReady(refs[i].entry())) found.push_back(i);
+  }
+  if (found.size() == count) return found;
+  std::vector<bool> ready;
+  WaitSome(EntriesOf(refs), count, timeout.count(), &ready);
+  found.clear();
+  for (std::size_t i = 0; i < refs.size() && found.size() < count; ++i) {
+    if (ready[i]) found.push_back(i);
+  }
+  return found;
+}
+
 template <typename T>
 Entry* PutValue(const T& value) {
   RefScope scope;
@@ -217,22 +235,29 @@ auto TryGet(const Ref<T>& ref, Micros timeout = kForever) {
   }
 }
 
-// Waits until `count` of them are ready (a failed task is ready too) or the time is up.
+// Waits until `count` of them are ready (a failed task is ready too) or the time is up. A loop that takes one value
+// after the other gives back what is left, and then copies nothing: `result = Wait(std::move(result.rest), 1)`.
+template <typename T>
+WaitResult<T> Wait(std::vector<Ref<T>>&& refs, std::size_t count, Micros timeout = kForever) {
+  const std::vector<std::size_t> ready = internal::FirstReady(refs, count, timeout);
+  WaitResult<T> result;
+  result.rest = std::move(refs);
+  if (ready.empty()) return result;
+  result.ready.reserve(ready.size());
+  auto to = result.rest.begin() + static_cast<std::ptrdiff_t>(ready.front());
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const auto from = result.rest.begin() + static_cast<std::ptrdiff_t>(ready[i]);
+    const auto end =
+        i + 1 < ready.size() ? result.rest.begin() + static_cast<std::ptrdiff_t>(ready[i + 1]) : result.rest.end();
+    result.ready.push_back(std::move(*from));
+    to = std::move(from + 1, end, to);
+  }
+  result.rest.erase(to, result.rest.end());
+  return result;
+}
 template <typename T>
 WaitResult<T> Wait(const std::vector<Ref<T>>& refs, std::size_t count, Micros timeout = kForever) {
-  std::vector<bool> ready;
-  internal::WaitSome(internal::EntriesOf(refs), count, timeout.count(), &ready);
-  WaitResult<T> result;
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < refs.size(); ++i) {
-    if (ready[i] && taken < count) {
-      result.ready.push_back(refs[i]);
-      ++taken;
-    } else {
-      result.rest.push_back(refs[i]);
-    }
-  }
-  return result;
+  return Wait(std::vector<Ref<T>>(refs), count, timeout);
 }
 
 // A queued task is dropped; a running one is asked to stop (it sees CancelRequested()), or, with

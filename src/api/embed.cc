@@ -113,7 +113,15 @@ void EndOwnActor() {
   if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
 }
 
+void KeepForReplay(Entry* entry) {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) return;
+  if (const Status kept = visit.owner()->KeepForReplay(entry); !kept.ok()) throw IoError(kept.message());
+}
+
 void NotCompared(Invocation& call) { static_cast<worker::Execution&>(call).NotCompared(); }
+
+void EndReturn(Invocation& call) { static_cast<worker::Execution&>(call).EndReturn(); }
 
 std::string OwnActorName() {
   const worker::Worker* worker = worker::Worker::Current();

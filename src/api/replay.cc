@@ -140,7 +140,14 @@ void Replay::Provide(owner::Owner& owner, const Id& value) {
     const Result<std::vector<std::byte>> bytes = owner::FindInFolder(folder_, value);
     if (!bytes.ok()) return;
     there_.insert(value);
-    return owner.Plant(value, bytes.value());
+    owner.Plant(value, bytes.value());
+    // A function's code may name other functions.
+    std::unordered_set<Id> names;
+    AddWindows(bytes.value(), &names);
+    for (const Id& name : names) {
+      if (durable_.contains(name)) Provide(owner, name);
+    }
+    return;
   }
   const auto it = by_result_.find(value);
   if (it == by_result_.end() || !there_.insert(value).second) return;

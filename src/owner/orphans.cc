@@ -171,6 +171,15 @@ Status Owner::MakeDurable(Entry* entry) {
   return {};
 }
 
+Status Owner::KeepForReplay(Entry* entry) {
+  const std::string& folder = setup_.welcome.lineage;
+  if (folder.empty()) return {};
+  KeepAlive keep;
+  const Result<internal::View> view = Look(entry, &keep, nullptr);
+  if (!view.ok()) return view.status();
+  return KeepInFolder(folder, entry->id, {view.value().data, view.value().size});
+}
+
 // Its last Ref is gone. If Refs have left this process, others may need it until the job ends; if a task had it as an
 // argument, `manta replay` may.
 void Owner::ForgetDurable(const Entry* entry) {

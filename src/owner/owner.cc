@@ -132,7 +132,9 @@ Id Owner::NextId() {
     const Lock lock(mutex_);
     caller = Caller{};
     caller.session = session_;
-    caller.parent = setup_.job;
+    // In a worker this is a thread outside of any call, such as the event loop of an actor's coroutines. The job's own
+    // ids are the driver's, and every worker counts its threads from 0: each worker derives from an id of its own.
+    caller.parent = setup_.runner == nullptr ? setup_.job : DeriveId(setup_.job, self(), 0);
     caller.path = next_path_++;
   }
   return DeriveId(caller.parent, caller.path, caller.calls++);

@@ -131,6 +131,8 @@ class Owner {
   static void PutAbort(Entry* entry);  // of any cluster, also one that is gone
   // Returns when the value, of a Put, is where it survives this process (durable.h).
   Status MakeDurable(Entry* entry);
+  // Keeps the value, of a Put, in the job's folder for `manta replay`. Does nothing if the job leaves no lineage here.
+  Status KeepForReplay(Entry* entry);
   // Of a ready entry. For values in the store, pins it and sets *keep. *again: it is lost, and being made again; wait
   // until it is done, and look again. Without `again` nothing is done about a loss.
   Result<internal::View> Look(Entry* entry, KeepAlive* keep, bool* again);

@@ -1,9 +1,15 @@
 # Compiles FILE and compares with its first line: "// error: TEXT" means that it must not compile and that the compiler
-# must say TEXT, in a line marked as an error; "// error: none" that it must compile.
+# must say TEXT, in a line marked as an error; "// error: none" that it must compile. A second line "// flags: FLAGS" is for
+# the compiler, a third "// most errors: N" says how many there may be.
 # Use: cmake -DCXX=… -DINCLUDE=… -DFILE=… -P check.cmake
-file(STRINGS ${FILE} lines LIMIT_COUNT 1)
-string(REGEX REPLACE "^// error: " "" expected "${lines}")
-execute_process(COMMAND ${CXX} -std=c++20 -fsyntax-only -I${INCLUDE} ${FILE}
+file(STRINGS ${FILE} lines LIMIT_COUNT 3)
+list(GET lines 0 expected)
+string(REGEX REPLACE "^// error: " "" expected "${expected}")
+set(flags -std=c++20)
+if(lines MATCHES "// flags: ([^;]*)")
+  separate_arguments(flags UNIX_COMMAND "${CMAKE_MATCH_1}")
+endif()
+execute_process(COMMAND ${CXX} ${flags} -fsyntax-only -I${INCLUDE} ${FILE}
   RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(expected STREQUAL "none")
   if(failed)
@@ -20,4 +26,7 @@ if(at EQUAL -1)
 endif()
 string(REGEX MATCHALL "(error|static assertion failed): " errors "${output}")
 list(LENGTH errors count)
+if(lines MATCHES "// most errors: ([0-9]+)" AND count GREATER CMAKE_MATCH_1)
+  message(FATAL_ERROR "${count} errors are more than ${CMAKE_MATCH_1}:\n${output}")
+endif()
 message("${count} errors, among them: ${expected}")

@@ -93,6 +93,8 @@ MANTA_EXPORT void MakeDurable(Entry* entry);
 // Waits for the value and shows its bytes; they stay as long as the entry is counted and, for values
 // in the store, *keep lives. Throws what went wrong, or TimeoutError.
 MANTA_EXPORT View Await(Entry* entry, std::int64_t timeout_us, KeepAlive* keep);
+// Would Await return at once?
+[[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
 // `comes_again`: this is one of the slices of a wait without end. Then a task's own child may be run in place, however
 // long that takes; a wait that has to end in time leaves it to other workers.
 MANTA_EXPORT void AwaitAll(std::span<Entry* const> entries, std::int64_t timeout_us, bool comes_again = false);

@@ -34,9 +34,6 @@ MANTA_EXPORT void SetWorkerCommand(std::vector<std::string> words);
 // `in_worker` before its first task. Returns at once in any other process.
 MANTA_EXPORT void ServeForks(void (*in_worker)());
 
-// Would Await return at once?
-[[nodiscard]] MANTA_EXPORT bool IsReady(const Entry* entry) noexcept;
-
 // Would Await have to bring a value, which is ready, from another node's store?
 [[nodiscard]] MANTA_EXPORT bool IsElsewhere(const Entry* entry);
 // Those that are ready and elsewhere are asked for, all at once, and not waited for.
@@ -67,6 +64,9 @@ MANTA_EXPORT void FetchAhead(std::span<Entry* const> entries);
 inline constexpr std::uint32_t kLooseCall = 0x20000000U;
 // By a trampoline, of the value that it has just got room for (Invocation::Return): the same, of an answer.
 MANTA_EXPORT void NotCompared(Invocation& call);
+// By a trampoline: the value that it got room for last is whole, and its caller may have it now. It stays when the call
+// fails afterwards. Not for a call's last value.
+MANTA_EXPORT void EndReturn(Invocation& call);
 
 // As Cancel, with all calls that the task has made and that have not ended, and theirs.
 MANTA_EXPORT void CancelTree(Entry* entry, bool force);
@@ -90,6 +90,10 @@ MANTA_EXPORT void EndOwnActor();
 [[nodiscard]] MANTA_EXPORT std::string JobOf();
 // What the running task or this process's actor was given; empty in a driver.
 [[nodiscard]] MANTA_EXPORT std::map<std::string, double> AssignedResources();
+
+// A value that was put and that calls need but do not name among their arguments, such as a function's code: in a job
+// with a name it is kept beside the lineage, for `manta replay`. Throws IoError.
+MANTA_EXPORT void KeepForReplay(Entry* entry);
 
 // In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
 MANTA_EXPORT void LeaveAfterCall();
