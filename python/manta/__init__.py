@@ -10,8 +10,11 @@
 """
 from __future__ import annotations
 
+import importlib as _importlib
 import pickle as _pickle
+from typing import Any as _Any
 
+from . import _absent as _absent_module
 from . import _core, actor, exceptions, remote_function, runtime_context
 from . import _errors as _errors_module
 from . import _serialize as _serialize_module
@@ -19,6 +22,7 @@ from ._actor import ActorClass, ActorHandle, exit_actor, method
 from ._aio import await_ref as _await_ref
 from ._core import ObjectRef, get
 from ._function import RemoteFunction
+from ._ids import ActorID, FunctionID, JobID, NodeID, PlacementGroupID, TaskID, UniqueID, WorkerID
 from ._progress import show as _show_progress
 from ._runtime import (
     available_resources,
@@ -58,8 +62,23 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
             errors=exceptions.BY_CODE, await_ref=_await_ref, progress=_show_progress, load_named=_load_named,
             make_array=_make_array, make_actor=_make_actor, import_arrow=_import_arrow)
 
+ObjectID = ObjectRef
+LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = "local", "driver", "worker"  # worker_mode of a RuntimeContext
+_LATER = ("cross_language", "util")  # loaded when they are first used: most programs need neither
+_absent_module.install()
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATER:
+        return _importlib.import_module(f"manta.{name}")
+    if name in _absent_module.ABSENT:
+        raise AttributeError(_absent_module.text_of(name))
+    raise AttributeError(f"module 'manta' has no attribute {name!r}")
+
+
 __all__ = [
-    "ActorClass", "ActorHandle", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator", "RemoteFunction",
+    "ActorClass", "ActorHandle", "ActorID", "DynamicObjectRefGenerator", "FunctionID", "JobID", "NodeID", "ObjectID",
+    "ObjectRef", "ObjectRefGenerator", "PlacementGroupID", "RemoteFunction", "TaskID", "UniqueID", "WorkerID",
     "actor", "available_resources", "cancel", "cluster_resources", "commit", "exceptions", "exit_actor", "get",
     "get_actor", "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put",
     "remote", "remote_function", "runtime_context", "shutdown", "timeline", "wait",

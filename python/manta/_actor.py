@@ -6,6 +6,7 @@ import time
 from typing import Any, Generic, TypeVar
 
 from . import _checkpoint, _core, _groups, _kinds, _options, _publish, _surroundings
+from ._ids import ActorID
 from ._worker import DYNAMIC as _DYNAMIC
 from ._worker import IN_GROUP as _IN_GROUP
 from .exceptions import PendingCallsLimitExceeded, UnavailableError
@@ -16,6 +17,7 @@ _METHOD = "__manta_method__"
 _OF_RAY: dict[str, tuple[str, dict[str, Any]]] = {
     "__ray_ready__": ("__manta_ready__", {"read_only": True}),
     "__ray_terminate__": ("__manta_terminate__", {}),
+    "__ray_call__": ("__manta_call__", {}),
 }
 _ASYNC_CONCURRENCY = 1000  # calls at a time of a class with coroutines, unless asked otherwise
 
@@ -71,6 +73,9 @@ class ActorMethod:
         checked = _options.check(options, _options.METHOD, f"method {self._name}")
         return ActorMethod(self._target, self._name, {**self._options, **checked})
 
+    def __reduce__(self) -> Any:
+        return ActorMethod, (self._target, self._name, self._options)
+
 
 class _Target:
     """The actor that a handle's methods call."""
@@ -81,6 +86,9 @@ class _Target:
         self.max_pending = max_pending
         self.groups = groups  # None: not known here
         self.pending: list[Any] = []
+
+    def __reduce__(self) -> Any:
+        return _Target, (self.actor, self.class_name, self.max_pending, self.groups)
 
 
 def _gone(_: Any) -> None:
@@ -142,8 +150,10 @@ class ActorHandle(Generic[T]):
         return hash(self._actor.hex())
 
     @property
-    def _actor_id(self) -> str:
-        return self._actor.hex()
+    def _actor_id(self) -> ActorID:
+        return ActorID(self._actor.hex())
+
+    _ray_actor_id = _actor_id
 
     def __reduce__(self) -> Any:
         target = self._target
@@ -204,9 +214,11 @@ class ActorClass(Generic[T]):
         self._ref = ref
         self._ref_session = _core.session() if ref is not None else 0
         if cls is not None:
-            _checkpoint.check_class(cls)
             self.__doc__ = cls.__doc__
             self.__module__ = cls.__module__
+        # A class that is unpickled together with its own ActorClass has no methods yet, so what came along is kept.
+        if cls is not None and methods is None:
+            _checkpoint.check_class(cls)
             name = _name_of(cls)
             methods, is_async = _methods_of(cls)
         self._name = name
@@ -220,6 +232,14 @@ class ActorClass(Generic[T]):
         raise TypeError(f"a class cannot inherit from the actor class {self._name!r}: let it inherit from the plain "
                         "class, and make it remote")
 
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of the plain class: its constants, its functions."""
+        if name.startswith("_"):
+            raise AttributeError(f"actor class has no attribute {name!r}")
+        if self._cls is None and self._ref is not None and self._ref_session == _core.session():
+            self._cls = _core.get(self._ref)[0]
+        return getattr(self._cls, name)
+
     def __repr__(self) -> str:
         return f"ActorClass({self._name})"
 
@@ -230,13 +250,13 @@ class ActorClass(Generic[T]):
         made._cls = self._cls
         return made
 
-    def _published(self, group: tuple[str, bool] | None = None) -> _core.ObjectRef[Any]:
+    def _published(self, group: tuple[str, bool] | None = None,
+                   env: dict[str, str] | None = None) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
         if group is not None and group[0]:
             details["group"] = group
-        env = self._options.get("runtime_env")
         if env:
-            details["env"] = _options.check_runtime_env(env)
+            details["env"] = env
         groups = self._options.get("concurrency_groups")
         if groups:
             size = self._options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
@@ -266,7 +286,7 @@ class ActorClass(Generic[T]):
             concurrency = _groups.CLAIMED
         is_async = self._async or bool(groups)
         facts = self._name, self._methods, options.get("max_pending_calls", -1), dict(groups)
-        published = self._published(_surroundings.of_options(options))
+        published = self._published(_surroundings.of_options(options), _surroundings.environment(options))
         if not options.get("name"):
             return ActorHandle(_options.create_actor(published, self._name, options, concurrency, args, kwargs,
                                                      is_async=is_async), *facts)

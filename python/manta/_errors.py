@@ -10,6 +10,8 @@ from .exceptions import TaskCancelledError, TaskError
 
 _MOST_PAYLOAD = 16000  # bytes of a failure that arrive whole (manta/internal/embed.h)
 _dual_classes: dict[type, type] = {}
+_ARGS: Any = BaseException.args  # the slot itself: a class may have made the name a property
+_OUTSIDE = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these would end the reader
 
 
 def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
@@ -37,7 +39,15 @@ def describe(error: BaseException, cancelled: bool) -> tuple[str, bytes]:
     if len(payload) > _MOST_PAYLOAD:
         text += f"\n(the exception itself stays there: it has {len(payload)} bytes, {_MOST_PAYLOAD} may travel)"
         payload = b""
-    return text[-_MOST_PAYLOAD:], payload
+    return _cut(text), payload
+
+
+def _cut(text: str) -> str:
+    """At most _MOST_PAYLOAD characters: the head, which says where it was raised, and the end of the traceback."""
+    if len(text) <= _MOST_PAYLOAD:
+        return text
+    head, tail = _MOST_PAYLOAD // 4, _MOST_PAYLOAD // 2
+    return f"{text[:head]}\n… ({len(text) - head - tail} characters were cut) …\n{text[-tail:]}"
 
 
 def _travels(cause: BaseException | None) -> bytes:
@@ -46,6 +56,8 @@ def _travels(cause: BaseException | None) -> bytes:
     """
     try:
         payload = _serialize.dumps_plain(cause)
+        if len(payload) > _MOST_PAYLOAD:  # it stays here anyway
+            return payload
         pickle.loads(payload)
     except Exception:
         payload = _serialize.dumps_plain(_Parts(cause))
@@ -64,7 +76,7 @@ class _Parts:
 
 def _revive(cls: type[BaseException], args: tuple[object, ...], state: dict[str, object]) -> BaseException:
     error = cls.__new__(cls)
-    error.args = args
+    _ARGS.__set__(error, args)
     error.__dict__.update(state)
     return error
 
@@ -76,10 +88,15 @@ def _dual_class(cause_class: type) -> type:
         return known
 
     class Both(TaskError, cause_class):  # type: ignore[misc]
+        def __new__(cls, cause: BaseException, text: str) -> Any:
+            if isinstance(cause, BaseExceptionGroup):
+                return cause_class.__new__(cls, cause.message, cause.exceptions)  # type: ignore[call-overload]
+            return super().__new__(cls, cause, text)
+
         def __init__(self, cause: BaseException, text: str) -> None:
             self.cause = cause
             self.traceback_str = text
-            self.args = (cause,)
+            _ARGS.__set__(self, (cause,))
 
         def __getattr__(self, name: str) -> object:
             return getattr(self.cause, name)
@@ -96,7 +113,7 @@ def _dual_class(cause_class: type) -> type:
 
 def make(cause: BaseException | None, text: str) -> BaseException:
     error: BaseException | None = None
-    if isinstance(cause, Exception) and not isinstance(cause, TaskError):
+    if isinstance(cause, BaseException) and not isinstance(cause, (TaskError, *_OUTSIDE)):
         try:
             error = _dual_class(type(cause))(cause, text)
         except TypeError:  # a class that cannot be a base, or has its own idea of memory

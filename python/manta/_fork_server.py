@@ -56,6 +56,8 @@ def main(order: dict[str, object]) -> None:
     sys.argv = [""]
     from manta import _core, _serialize
 
+    if "MANTA_REPLAY" in os.environ:  # serve_forks runs a recorded task here and then ends the process at once
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
     _serialize.cloudpickle()
     for name in order["preload"]:  # type: ignore[attr-defined]
         importlib.import_module(name)

@@ -47,7 +47,8 @@ class RemoteFunction(Generic[R]):
         return RemoteFunction(self._function, {**self._options, **checked}, name=self._name, ref=self._ref,
                               generator=self._generator)
 
-    def _published(self, group: tuple[str, bool] | None = None) -> _core.ObjectRef[Any]:
+    def _published(self, group: tuple[str, bool] | None = None,
+                   env: dict[str, str] | None = None) -> _core.ObjectRef[Any]:
         details: dict[str, Any] = {}
         if group is not None:
             details["group"] = group
@@ -56,11 +57,12 @@ class RemoteFunction(Generic[R]):
             details["retry"] = tuple(retry)
         if self._options.get("num_returns") == "dynamic":
             details["dynamic"] = True
-        if self._options.get("max_calls"):
-            details["max_calls"] = self._options["max_calls"]
-        env = self._options.get("runtime_env")
+        # A library keeps the GPU's memory until its process ends, so a GPU task has a worker of its own by default.
+        max_calls = self._options.get("max_calls", 1 if self._options.get("num_gpus") else 0)
+        if max_calls:
+            details["max_calls"] = max_calls
         if env:
-            details["env"] = _options.check_runtime_env(env)
+            details["env"] = env
         if self._ref is not None and self._ref_session == _core.session():
             if not details:
                 return self._ref
@@ -75,7 +77,7 @@ class RemoteFunction(Generic[R]):
         options = _surroundings.inherited(self._options)
         plan = _options.intern(options.get("name", self._name), options, 1, options.get("max_retries", 3))
         returns = options.get("num_returns", 1)
-        published = self._published(_surroundings.of_options(options))
+        published = self._published(_surroundings.of_options(options), _surroundings.environment(options))
         call.set_function(published, plan, 1 if returns == "dynamic" else returns,
                           options.get("retry_exceptions") is True)
 
@@ -92,7 +94,7 @@ class RemoteFunction(Generic[R]):
         if self._function is not None and _publish.being_published(self._function):
             return _rebuild, (self._function, self._options, self._name, None, self._generator)
         plain = {key: value for key, value in self._options.items()
-                 if key not in ("retry_exceptions", "num_returns", "runtime_env", "max_calls")}
+                 if key not in ("retry_exceptions", "num_returns", "runtime_env", "max_calls", "num_gpus")}
         ref = RemoteFunction(self._function, plain, name=self._name, ref=self._ref,
                              generator=self._generator)._published()
         return _rebuild, (None, self._options, self._name, ref, self._generator)

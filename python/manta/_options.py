@@ -11,7 +11,8 @@ from typing import Any
 from . import _core
 
 _COMMON = {"num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env", "scheduling_strategy",
-           "accelerator_type", "label_selector", "_metadata", "enable_task_events"}
+           "accelerator_type", "label_selector", "_metadata", "enable_task_events", "fallback_strategy",
+           "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks"}
 TASK = _COMMON | {"num_returns", "max_retries", "retry_exceptions", "max_calls", "_generator_backpressure_num_objects"}
 ACTOR = _COMMON | {"namespace", "lifetime", "get_if_exists", "max_restarts", "max_task_retries", "max_concurrency",
                    "concurrency_groups", "max_pending_calls", "object_store_memory", "allow_out_of_order_execution",
@@ -24,13 +25,14 @@ _MISSING = {
     "accelerator_type": "use resources={'name': 1}",
     "object_store_memory": "the store is shared: set it in init(object_store_memory=...)",
     "_metadata": "nobody reads it",
-    "enable_task_events": "there is no task log yet",
 }
 MEBIBYTE = 1 << 20  # the engine counts the resource "memory" in these
 
 
 def check(given: Mapping[str, Any], known: set[str], what: str) -> dict[str, Any]:
     """The options that were set, checked."""
+    if "placement_group" in known and not _IN_GROUP.isdisjoint(given):
+        given = _by_strategy(given)
     out: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
@@ -38,29 +40,74 @@ def check(given: Mapping[str, Any], known: set[str], what: str) -> dict[str, Any
 
             close = difflib.get_close_matches(name, sorted(known), 1)
             raise ValueError(f"{what} has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
-        if value is None:
+        if value is None or (name == "name" and value == ""):
+            continue
+        if name == "enable_task_events":  # nothing is recorded in any case
             continue
         if name in _MISSING:
             raise NotImplementedError(f"option {name!r} of {what} is not supported yet: {_MISSING[name]}")
         _check_one(name, value, what)
-        out[name] = value
+        out[name] = _UNBOUNDED_ITEMS if name == "_generator_backpressure_num_objects" and value == -1 else value
     return out
 
 
+_IN_GROUP = {"placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks"}
+
+
+def _by_strategy(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The older way to name a group, as a scheduling_strategy."""
+    from .util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    rest = {name: value for name, value in given.items() if name not in _IN_GROUP}
+    group = given.get("placement_group")
+    if group in (None, "default"):
+        return rest
+    if rest.get("scheduling_strategy") is not None:
+        raise ValueError("placement_group and scheduling_strategy both say where it runs: leave out placement_group")
+    index = given.get("placement_group_bundle_index")
+    strategy = PlacementGroupSchedulingStrategy(group, -1 if index is None else index,
+                                                given.get("placement_group_capture_child_tasks"))
+    return {**rest, "scheduling_strategy": strategy}
+
+
+# The types that a value may have; another type is a TypeError, a wrong value of the right type a ValueError.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("num_cpus", "num_gpus", "memory"), (numbers.Real,)),
+    **dict.fromkeys(("max_retries", "max_restarts", "max_task_retries", "max_calls", "max_concurrency",
+                     "_generator_backpressure_num_objects", "max_pending_calls"), (int,)),
+    **dict.fromkeys(("resources", "label_selector", "concurrency_groups", "runtime_env"), (Mapping,)),
+    **dict.fromkeys(("name", "namespace", "lifetime", "concurrency_group"), (str,)),
+    **dict.fromkeys(("get_if_exists", "allow_out_of_order_execution", "read_only", "replay"), (bool,)),
+    "num_returns": (int, str), "retry_exceptions": (bool, list, tuple),
+}
+_UNBOUNDED_ITEMS = 1000  # that a generator may be ahead, with _generator_backpressure_num_objects=-1
+_SMALLEST_SHARE = 0.0001  # of a resource: the engine counts in these
+
+
 def _fail(name: str, value: Any, wanted: str) -> None:
-    raise ValueError(f"{name}={value!r}: it must be {wanted}")
+    right = not isinstance(value, bool) or name in ("retry_exceptions", "get_if_exists")
+    error = ValueError if right and isinstance(value, _TYPES.get(name, (object,))) else TypeError
+    raise error(f"{name}={value!r}: it must be {wanted}")
+
+
+def _check_amount(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r}: it must be a number, 0 or more")
+    if value < 0 or 0 < float(value) < _SMALLEST_SHARE:
+        raise ValueError(f"{name}={value!r}: it must be 0, or {_SMALLEST_SHARE} or more")
 
 
 def _check_one(name: str, value: Any, what: str) -> None:
     if name in ("num_cpus", "num_gpus", "memory"):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < 0:
-            _fail(name, value, "a number, 0 or more")
+        _check_amount(name, value)
     elif name == "resources":
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             _fail(name, value, "a dictionary of names and amounts")
         for key in ("CPU", "GPU"):
             if key in value:
                 raise ValueError(f"use num_{key.lower()}s instead of {key!r} in resources")
+        for key, amount in value.items():
+            _check_amount(f"resources[{key!r}]", amount)
     elif name == "num_returns":
         if value in ("dynamic", "streaming"):
             return
@@ -79,7 +126,10 @@ def _check_one(name: str, value: Any, what: str) -> None:
     elif name == "max_calls":
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             _fail(name, value, "an int, 0 (no limit) or more")
-    elif name in ("max_concurrency", "_generator_backpressure_num_objects"):
+    elif name == "_generator_backpressure_num_objects":
+        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != -1):
+            _fail(name, value, "an int, 1 or more, or -1 for no limit")
+    elif name == "max_concurrency":
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             _fail(name, value, "an int, 1 or more")
     elif name == "max_pending_calls":
@@ -111,6 +161,15 @@ def _check_one(name: str, value: Any, what: str) -> None:
         if not isinstance(value, Mapping):
             _fail(name, value, "a dictionary of labels and what they must be")
         scheduling_strategies.label_rules(dict(value), name)
+    elif name == "fallback_strategy":
+        from .util import scheduling_strategies
+
+        if not isinstance(value, list):
+            raise TypeError(f"{name}={value!r}: it must be a list of dictionaries with 'label_selector'")
+        for one in value:
+            if not isinstance(one, Mapping) or set(one) - {"label_selector"}:
+                raise ValueError(f"{name} has {one!r}: it must be a dictionary with 'label_selector' and nothing else")
+            scheduling_strategies.label_rules(one.get("label_selector"), name)
     elif name == "runtime_env":
         check_runtime_env(value)
     elif name == "checkpoint_every":
@@ -134,7 +193,7 @@ def checkpoint_of(value: Any) -> tuple[int, int]:
 def check_runtime_env(value: Any) -> dict[str, str]:
     """The environment variables in it; everything else is not built yet."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"runtime_env={value!r}: it must be a dictionary")
+        raise TypeError(f"runtime_env={value!r}: it must be a dictionary")
     others = [key for key in value if key != "env_vars"]
     if others:
         raise NotImplementedError(f"runtime_env field {others[0]!r} is not supported yet; there is 'env_vars'")
@@ -142,7 +201,7 @@ def check_runtime_env(value: Any) -> dict[str, str]:
     if not isinstance(variables, Mapping) or not all(
         isinstance(key, str) and isinstance(item, str) for key, item in variables.items()
     ):
-        raise ValueError("runtime_env['env_vars'] must be a dictionary of strings")
+        raise TypeError("runtime_env['env_vars'] must be a dictionary of strings")
     return dict(variables)
 
 
@@ -154,7 +213,7 @@ def resources_of(options: Mapping[str, Any], cpus: float) -> tuple[float, float,
 
 
 def _where(options: Mapping[str, Any]) -> Any:
-    if "scheduling_strategy" not in options and "label_selector" not in options:
+    if not any(name in options for name in ("scheduling_strategy", "label_selector", "fallback_strategy")):
         return None
     from .util import scheduling_strategies
 

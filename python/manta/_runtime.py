@@ -11,6 +11,7 @@ from . import _core, _fork_server, _options, _surroundings
 from ._actor import ActorClass, ActorHandle, found
 from ._actor import own as own_actor
 from ._function import RemoteFunction
+from ._ids import PlacementGroupID
 from .exceptions import InitializedError, InvalidError, NotFoundError
 
 T = TypeVar("T")
@@ -286,14 +287,16 @@ def wait(object_refs: Sequence[Any], *, num_returns: int = 1, timeout: float | N
     """
     if isinstance(object_refs, _core.ObjectRef):
         raise TypeError("wait takes a list of ObjectRefs, not one")
-    refs = list(object_refs)
-    if len(set(refs)) != len(refs):
-        raise ValueError("wait: the list has an ObjectRef twice")
+    refs = object_refs if type(object_refs) is list else list(object_refs)
+    if not refs:
+        return [], []
     if num_returns < 1 or num_returns > len(refs):
         raise ValueError(f"wait: num_returns={num_returns} of {len(refs)} values; it must be 1 to their number")
-    if all(type(ref) is _core.ObjectRef for ref in refs):
+    if _core.all_refs(refs):
         return _core.wait(refs, num_returns, timeout, fetch_local)
-    return _wait_for_generators(refs, num_returns, timeout, fetch_local)
+    if len(set(refs)) != len(refs):
+        raise ValueError("wait: the list has an ObjectRef twice")
+    return _wait_for_generators(list(refs), num_returns, timeout, fetch_local)
 
 
 def _wait_for_generators(given: list[Any], count: int, timeout: float | None,
@@ -357,7 +360,7 @@ def nodes() -> list[dict[str, Any]]:
     """Those that live."""
     import socket
 
-    return [{"NodeID": name, "Alive": True, "Draining": draining, "NodeName": name,
+    return [{"NodeID": name, "Alive": True, "alive": True, "Draining": draining, "NodeName": name,
              "NodeManagerHostname": socket.gethostname() if here else name, "Labels": labels,
              "Resources": _in_bytes(resources), "AvailableResources": _in_bytes(available)}
             for _, name, draining, here, labels, resources, available in _core.nodes()]
@@ -415,6 +418,49 @@ class RuntimeContext:
 
     def get_task_name(self) -> str | None:
         return _core.context()[0] or None
+
+    def get_task_function_name(self) -> str | None:
+        """The module and the name of the function or method that runs, whatever the task's name is."""
+        import sys
+
+        if not _in_worker:
+            return None
+        frames: list[Any] = [sys._getframe(1)]
+        while frames[-1].f_back is not None:
+            frames.append(frames[-1].f_back)
+        for frame in reversed(frames):  # the engine calls from C++; loops and wrappers may stand in between
+            module = str(frame.f_globals.get("__name__", ""))
+            if frame.f_code.co_name == "<module>":  # of the server that this process is a fork of
+                continue
+            if module.partition(".")[0] not in ("manta", "asyncio", "concurrent", "threading"):
+                return f"{module}.{frame.f_code.co_qualname}".replace("<locals>.", "")
+        return None
+
+    def is_canceled(self) -> bool:
+        """Inside a task: has cancel been called for it?"""
+        import sys
+
+        if not _in_worker:
+            raise RuntimeError("is_canceled is for tasks and the methods of actors")
+        if "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop() is not None:
+            raise RuntimeError("is_canceled is not for coroutines: they get asyncio.CancelledError")
+        return _core.is_own_cancelled()
+
+    def get_node_labels(self) -> dict[str, str]:
+        """Of the node where this runs."""
+        own = self.get_node_id()
+        return next((dict(node["Labels"]) for node in nodes() if node["NodeID"] == own), {})
+
+    def get_resource_ids(self) -> dict[str, list[str]]:
+        return self.get_accelerator_ids()
+
+    @property
+    def current_placement_group_id(self) -> PlacementGroupID:
+        return PlacementGroupID(_surroundings.current())
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        return _surroundings.hands_on()
 
     def get_node_id(self) -> str:
         return str(_core.context()[2])
@@ -508,6 +554,7 @@ class RuntimeContext:
 
 
 def get_runtime_context() -> RuntimeContext:
+    auto_init()
     return RuntimeContext()
 
 

@@ -8,8 +8,10 @@ what the reader has already got is made and thrown away: as with any task that i
 """
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import _core
@@ -17,8 +19,10 @@ from ._checkpoint import STREAMS
 from .exceptions import ActorDiedError
 
 WINDOW = 16  # items on their way, unless _generator_backpressure_num_objects says otherwise
+UNBOUNDED = 1000  # … and if it says -1
 _END = "end"
 _ITEM = "item"
+_BUSY = "busy"  # a method's: other threads are at its generator, so the reader asks again
 _LOST = "lost"  # a method's: the actor's process is another than the one in which it began
 
 
@@ -56,8 +60,67 @@ class StreamHost:
                 self._at = 0
 
 
-def _open(actor: Any, stream: str, make: Any) -> None:
-    actor.__dict__.setdefault(STREAMS, {})[stream] = [make(), 0]
+class _Stream:
+    """The generator of a method. Threads of one actor may ask for its items at the same time and in any order: one of
+    them runs it, one more waits, so that a slow generator does not take all threads, and others are told to ask again.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[Any]], first: int, retry: Any, retries: int) -> None:
+        self._make = make
+        self._items = make()
+        self._first = first  # the reader has those before
+        self._retry = retry  # exceptions after which it runs again, so often (-1: always):
+        self._retries = retries
+        self._at = 0
+        self._made: dict[int, Any] = {}  # for calls that were overtaken
+        self._end: int | None = None
+        self._error: BaseException | None = None
+        self._running = threading.Lock()
+        self._seat = threading.Lock()  # of the call that waits
+
+    def step(self, number: int) -> tuple[str, Any]:
+        if not self._running.acquire(blocking=False):
+            if not self._seat.acquire(blocking=False):
+                return _BUSY, None
+            try:
+                self._running.acquire()
+            finally:
+                self._seat.release()
+        try:
+            return self._take(number)
+        finally:
+            self._running.release()
+
+    def _take(self, number: int) -> tuple[str, Any]:
+        if number in self._made:
+            return _ITEM, self._made.pop(number)
+        while self._end is None:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self._end = self._at
+            except BaseException as problem:
+                if isinstance(problem, self._retry) and self._retries != 0:
+                    self._retries -= 1
+                    self._again()
+                else:
+                    self._end, self._error = self._at, problem
+            else:
+                self._at += 1
+                if self._at > number:
+                    return _ITEM, item
+                if self._at > self._first:
+                    self._made[self._at - 1] = item
+        if self._error is not None and number == self._end:
+            raise self._error
+        return _END, None
+
+    def _again(self) -> None:
+        self._items = itertools.islice(self._make(), self._at, None)
+
+
+def _open(actor: Any, stream: str, made: Any) -> None:
+    actor.__dict__.setdefault(STREAMS, {})[stream] = made
 
 
 def _find(actor: Any, stream: str, again: bool) -> Any:
@@ -68,46 +131,47 @@ def _find(actor: Any, stream: str, again: bool) -> Any:
     return found
 
 
-def _start(actor: Any, stream: str, name: str, /, *args: Any, **kwargs: Any) -> None:
-    _open(actor, stream, lambda: iter(getattr(actor, name)(*args, **kwargs)))
+def _start(actor: Any, stream: str, first: int, retry: Any, retries: int, name: str, /, *args: Any,
+           **kwargs: Any) -> None:
+    _open(actor, stream, _Stream(lambda: iter(getattr(actor, name)(*args, **kwargs)), first, retry, retries))
 
 
-def _step(actor: Any, stream: str, number: int, again: bool) -> tuple[str, Any]:
+def _step(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[str, Any]:
     found = _find(actor, stream, again)
-    if found is None:
-        return _LOST, None
-    try:
-        while found[1] < number:
-            next(found[0])
-            found[1] += 1
-        item = next(found[0])
-    except StopIteration:
-        return _END, None
-    found[1] += 1
-    return _ITEM, item
+    return (_LOST, None) if found is None else found.step(number)  # type: ignore[no-any-return]
 
 
-async def _start_async(actor: Any, stream: str, name: str, /, *args: Any, **kwargs: Any) -> None:
+async def _start_async(actor: Any, stream: str, _: int, retry: Any, retries: int, name: str, /, *args: Any,
+                       **kwargs: Any) -> None:
     import asyncio
 
-    _open(actor, stream, lambda: getattr(actor, name)(*args, **kwargs))
-    actor.__dict__[STREAMS][stream].append(asyncio.Lock())
+    def make() -> Any:
+        return getattr(actor, name)(*args, **kwargs)
+
+    _open(actor, stream, [make(), 0, asyncio.Lock(), make, retry, retries])
 
 
-async def _step_async(actor: Any, stream: str, number: int, again: bool) -> tuple[str, Any]:
+async def _step_async(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[str, Any]:
     found = _find(actor, stream, again)
     if found is None:
         return _LOST, None
     async with found[2]:  # calls of one reader are begun in order, and each must wait for the one before
-        try:
-            while found[1] < number:
-                await found[0].__anext__()
-                found[1] += 1
-            item = await found[0].__anext__()
-        except StopAsyncIteration:
-            return _END, None
-        found[1] += 1
-        return _ITEM, item
+        while True:
+            try:
+                while found[1] < number:
+                    await found[0].__anext__()
+                    found[1] += 1
+                item = await found[0].__anext__()
+            except StopAsyncIteration:
+                return _END, None
+            except found[4]:
+                if found[5] == 0:
+                    raise
+                found[0], found[1] = found[3](), 0
+                found[5] -= 1
+                continue
+            found[1] += 1
+            return _ITEM, item
 
 
 def _drop(actor: Any, stream: str) -> None:
@@ -124,7 +188,11 @@ def _terminate(_: Any) -> None:
     exit_actor()
 
 
-METHODS = {"__manta_ready__": _ready, "__manta_terminate__": _terminate,
+def _call(actor: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return function(actor, *args, **kwargs)
+
+
+METHODS = {"__manta_ready__": _ready, "__manta_call__": _call, "__manta_terminate__": _terminate,
            "__manta_start__": _start, "__manta_step__": _step, "__manta_drop__": _drop,
            "__manta_start_async__": _start_async, "__manta_step_async__": _step_async}
 
@@ -132,12 +200,15 @@ METHODS = {"__manta_ready__": _ready, "__manta_terminate__": _terminate,
 class ObjectRefGenerator:
     """Yields an ObjectRef for each item, as soon as the item is there."""
 
+    _manta_generator = True  # get returns it as it is
+
     def __init__(self, step: Any, window: int, keep: Any, restart: Any, close: Any) -> None:
         self._step = step  # of the item's number: two refs, of what kind it is and of the item
         self._keep = keep
         self._restart = restart
         self._close = close
         self._over = False
+        self._read: list[Any] = []  # by completed
         self._next = 0  # number of the item that is asked for next
         self._calls: list[Any] = []
         self._ask(window)
@@ -151,6 +222,9 @@ class ObjectRefGenerator:
         return self
 
     def __next__(self) -> _core.ObjectRef[Any]:
+        return self._read.pop(0) if self._read else self._receive()  # type: ignore[no-any-return]
+
+    def _receive(self) -> _core.ObjectRef[Any]:
         while not self._over:
             kind, value = self._calls.pop(0)
             try:
@@ -170,20 +244,44 @@ class ObjectRefGenerator:
             window = len(self._calls) + 1
             self._next -= window
             self._calls.clear()
-            self._restart()
+            self._restart(self._next)
             self._ask(window)
+        elif what == _BUSY:
+            self._calls.insert(0, self._step(self._next - len(self._calls) - 1))
         else:
             self._ask(1)
         return what == _ITEM
 
     def pending(self) -> _core.ObjectRef[Any] | None:
         """Ready when ``next`` would return or raise at once; None: it would raise StopIteration."""
+        if self._read:
+            return self._read[0]  # type: ignore[no-any-return]
         return None if self._over else self._calls[0][0]
+
+    def next_ready(self) -> bool:
+        """Would ``next`` return or raise at once?"""
+        pending = self.pending()
+        return pending is None or pending.is_ready()
+
+    def is_finished(self) -> bool:
+        """Has everything been read?"""
+        return self._over and not self._read
+
+    def completed(self) -> _core.ObjectRef[Any]:
+        """Receives all items, which ``next`` gives afterwards. The Ref that it returns is ready: the task has ended."""
+        while not self._over:
+            try:
+                self._read.append(self._receive())
+            except StopIteration:
+                break
+        return _core.put(None)
 
     def __aiter__(self) -> ObjectRefGenerator:
         return self
 
     async def __anext__(self) -> _core.ObjectRef[Any]:
+        if self._read:
+            return self._read.pop(0)  # type: ignore[no-any-return]
         while not self._over:
             kind, value = self._calls.pop(0)
             try:
@@ -237,10 +335,16 @@ def start_task(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     host = ActorClass(StreamHost, {"num_cpus": 1, **{key: options[key] for key in own if key in options},
                                    "max_restarts": retries, "max_task_retries": -1, "replay": False})
     host._name = options.get("name", function._name)
-    handle = host.remote(plain._published(_surroundings.of_options(options)), retries,
+    published = plain._published(_surroundings.of_options(options), _surroundings.environment(options))
+    handle = host.remote(published, retries,
                          Exception if retry is True else tuple(retry or ()), *args, **kwargs)
     step = handle.next.options(num_returns=2).remote
-    return ObjectRefGenerator(step, options.get("_generator_backpressure_num_objects", WINDOW), handle, None, None)
+    return ObjectRefGenerator(step, _window(options), handle, None, None)
+
+
+def _window(options: Mapping[str, Any]) -> int:
+    asked = options.get("_generator_backpressure_num_objects", WINDOW)
+    return UNBOUNDED if asked == -1 else int(asked)
 
 
 def start_method(handle: Any, name: str, options: dict[str, Any], again: bool, args: Any,
@@ -252,10 +356,14 @@ def start_method(handle: Any, name: str, options: dict[str, Any], again: bool, a
     start = (handle.__manta_start_async__ if is_async else handle.__manta_start__).options(**retries).remote
     step = (handle.__manta_step_async__ if is_async else handle.__manta_step__).options(num_returns=2, **retries).remote
 
-    def begin() -> None:
-        start(stream, name, *args, **kwargs)
+    retry = options.get("retry_exceptions", False)
+    retry = Exception if retry is True else tuple(retry or ())
+    tries = options.get("max_task_retries", handle._actor.retries())
+    started: list[Any] = []  # the Ref of its start, which the items' calls wait for: threads may overtake each other
 
-    begin()
-    return ObjectRefGenerator(lambda number: step(stream, number, again),
-                              options.get("_generator_backpressure_num_objects", WINDOW), handle, begin,
+    def begin(first: int) -> None:
+        started[:] = [start(stream, first, retry, tries, name, *args, **kwargs)]
+
+    begin(0)
+    return ObjectRefGenerator(lambda number: step(stream, number, again, started[0]), _window(options), handle, begin,
                               lambda: handle.__manta_drop__.remote(stream))

@@ -1,15 +1,17 @@
-"""The placement group that a task or actor runs in, and whether it hands it on to what it starts
-(``placement_group_capture_child_tasks``).
+"""What a task or actor hands on to the calls that it makes: its placement group, if it says so
+(``placement_group_capture_child_tasks``), and the env_vars of its runtime_env.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from . import _core
+from . import _core, _options
 
 _group = ("", False)  # of what runs here: its id, and is it handed on?
-_numbers: dict[str, int] = {}  # of groups that are: calls are prepared for one of them
+_env: dict[str, str] = {}  # the env_vars of what runs here, its own and the inherited ones
+# Calls are prepared for one of these: what is handed on.
+_numbers: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {("", ()): 0}
 
 
 def of_options(options: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -36,10 +38,33 @@ def enter(group: tuple[str, bool]) -> tuple[str, bool]:
     """From now on. Gives what was before, for the same."""
     global _group
     before, _group = _group, group
-    _core.surround(_numbers.setdefault(group[0], len(_numbers) + 1) if group[1] else 0)
+    _surround()
     return before
+
+
+def enter_env(env: dict[str, str]) -> dict[str, str]:
+    """As `enter`, for the env_vars."""
+    global _env
+    before, _env = _env, env
+    _surround()
+    return before
+
+
+def environment(options: Mapping[str, Any]) -> dict[str, str]:
+    """The env_vars of something that is started here with these options: its own go before the inherited ones."""
+    return {**_env, **_options.check_runtime_env(options.get("runtime_env") or {})}
+
+
+def _surround() -> None:
+    handed_on = _group[0] if _group[1] else "", tuple(sorted(_env.items()))
+    _core.surround(_numbers.setdefault(handed_on, len(_numbers)))
 
 
 def current() -> str:
     """The id of the group; empty: none."""
     return _group[0]
+
+
+def hands_on() -> bool:
+    """Do calls that are made here run in the same group?"""
+    return _group[1]

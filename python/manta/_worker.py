@@ -43,8 +43,12 @@ class _Stream(io.TextIOBase):
 
 def begin() -> None:
     """In each worker, right after the fork."""
+    import faulthandler
+
     from . import _runtime
 
+    # Before the engine's own handlers, which write the frames of C and then call this one (worker/crash.cc).
+    faulthandler.enable(2, all_threads=False)
     _runtime._in_worker = True
     sys.stdout = _Stream(1)  # type: ignore[assignment]
     sys.stderr = _Stream(2)  # type: ignore[assignment]
@@ -126,10 +130,12 @@ def for_good(code: Any, details: dict[str, Any]) -> Any:
         return code
 
     def make(*args: Any, **kwargs: Any) -> Any:
-        os.environ.update(env or {})
-        if group:
-            from . import _surroundings
+        from . import _surroundings
 
+        if env:
+            os.environ.update(env)
+            _surroundings.enter_env(env)
+        if group:
             _surroundings.enter(group)
         return code(*args, **kwargs)
 
@@ -138,11 +144,15 @@ def for_good(code: Any, details: dict[str, Any]) -> Any:
 
 def _with_environment(env: dict[str, str], function: Any) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
+        from . import _surroundings
+
         before = {key: os.environ.get(key) for key in env}
         os.environ.update(env)
+        outer = _surroundings.enter_env(env)
         try:
             return function(*args, **kwargs)
         finally:
+            _surroundings.enter_env(outer)
             for key, value in before.items():
                 if value is None:
                     os.environ.pop(key, None)

@@ -530,7 +530,12 @@ PyObject* Publish(PyObject*, PyObject* args) {
     if (PyObject* known = PyDict_GetItemWithError(table, key.get()); known != nullptr || PyErr_Occurred() != nullptr)
       return Py_XNewRef(known);
     Obj ref(NewRef(Store(encoded, scope)));
-    if (!ref || PyDict_SetItem(table, key.get(), ref.get()) != 0) return nullptr;
+    if (!ref) return nullptr;
+    {
+      const NoGil free;
+      internal::KeepForReplay(EntryOf(ref.get()));
+    }
+    if (PyDict_SetItem(table, key.get(), ref.get()) != 0) return nullptr;
     return ref.release();
   });
 }

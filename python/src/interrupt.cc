@@ -20,6 +20,7 @@ struct Running {
   pthread_t thread{};
   unsigned long ident = 0;
   bool told = false;
+  std::uint64_t number = 0;  // calls begin in this order; a thread that waits may run another call inside its own
 };
 
 // Never destroyed: its thread runs until the process ends.
@@ -86,10 +87,21 @@ Interruptible::Interruptible(const internal::Invocation& call) {
     slot_ = watcher.free.back();
     watcher.free.pop_back();
   }
-  watcher.slots[slot_] = {&call, pthread_self(), PyThread_get_thread_ident(), false};
+  watcher.slots[slot_] = {&call, pthread_self(), PyThread_get_thread_ident(), false, ++watcher.begun};
   ++watcher.running;
-  ++watcher.begun;
   if (watcher.asleep) watcher.wake.notify_one();
+}
+
+bool OwnCallCancelled() {
+  Watcher& watcher = TheWatcher();
+  const NoGil free;  // the watcher may want the GIL
+  const std::lock_guard lock(watcher.mutex);
+  const Running* own = nullptr;
+  for (const Running& one : watcher.slots) {
+    if (one.call == nullptr || pthread_equal(one.thread, pthread_self()) == 0) continue;
+    if (own == nullptr || one.number > own->number) own = &one;
+  }
+  return own != nullptr && internal::IsCancelled(*own->call);
 }
 
 bool Interruptible::End() {

@@ -21,4 +21,7 @@ class Interruptible {
   bool ended_ = false;
 };
 
+// Was the call that this thread runs asked to stop? With the GIL.
+bool OwnCallCancelled();
+
 }  // namespace manta::python

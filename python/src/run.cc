@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -155,39 +156,63 @@ bool ReturnOne(internal::Invocation& call, PyObject* result, Form form) {
   return true;
 }
 
+// One of several values. The Refs inside it are noted after Return, which ends the value before: else they would be
+// that one's. false: a Python error is set.
+bool ReturnItem(internal::Invocation& call, std::uint32_t index, PyObject* item, Form form) {
+  Encoded value;
+  std::vector<internal::Entry*> entries;
+  std::vector<internal::ActorEntry*> actors;
+  {
+    internal::RefScope scope;
+    if (!value.Prepare(item, form)) return false;
+    entries.swap(scope.entries);
+    actors.swap(scope.actors);
+  }
+  Return(call, index, value);
+  std::byte name[internal::kRefBytes];
+  for (internal::Entry* entry : entries) {
+    internal::EncodeRef(entry, name);
+    internal::Release(entry);
+  }
+  for (internal::ActorEntry* actor : actors) {
+    internal::EncodeActor(actor, name);
+    internal::Release(actor);
+  }
+  return true;
+}
+
+// Each value leaves when it is yielded, and stays when a later one raises. What is yielded beyond `count` is not asked
+// for.
+bool ReturnYielded(internal::Invocation& call, PyObject* iterator, std::uint32_t count, Form form) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Obj item(PyIter_Next(iterator));
+    if (!item) {
+      if (PyErr_Occurred() == nullptr)
+        PyErr_Format(PyExc_ValueError, "the task yielded %u values, but num_returns=%u", i, count);
+      return false;
+    }
+    if (!ReturnItem(call, i, item.get(), form)) return false;
+    if (i + 1 < count) internal::EndReturn(call);
+  }
+  return true;
+}
+
 bool ReturnSeveral(internal::Invocation& call, PyObject* result, std::uint32_t count, Form form) {
-  const Obj items(PySequence_Tuple(result));
-  if (!items) {
+  if (count > 0 && PyGen_CheckExact(result)) return ReturnYielded(call, result, count, form);
+  if (Py_TYPE(result)->tp_iter == nullptr && PySequence_Check(result) == 0) {
     PyErr_Format(PyExc_ValueError, "the task returned %.100s, but num_returns=%u asks for as many values",
                  Py_TYPE(result)->tp_name, count);
     return false;
   }
+  const Obj items(PySequence_Tuple(result));
+  if (!items) return false;  // what its iterator raised
   if (PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(count)) {
     PyErr_Format(PyExc_ValueError, "the task returned %zd values, but num_returns=%u", PyTuple_GET_SIZE(items.get()),
                  count);
     return false;
   }
   for (std::uint32_t i = 0; i < count; ++i) {
-    // The Refs inside a value are noted after Return, which ends the value before: else they would be that one's.
-    Encoded value;
-    std::vector<internal::Entry*> entries;
-    std::vector<internal::ActorEntry*> actors;
-    {
-      internal::RefScope scope;
-      if (!value.Prepare(PyTuple_GET_ITEM(items.get(), i), form)) return false;
-      entries.swap(scope.entries);
-      actors.swap(scope.actors);
-    }
-    Return(call, i, value);
-    std::byte name[internal::kRefBytes];
-    for (internal::Entry* entry : entries) {
-      internal::EncodeRef(entry, name);
-      internal::Release(entry);
-    }
-    for (internal::ActorEntry* actor : actors) {
-      internal::EncodeActor(actor, name);
-      internal::Release(actor);
-    }
+    if (!ReturnItem(call, i, PyTuple_GET_ITEM(items.get(), i), form)) return false;
   }
   return true;
 }
@@ -243,6 +268,17 @@ PyObject* AwaitArgument(PyObject* ref) {
     view = internal::Await(EntryOf(ref), internal::kForever, &keep);
   }
   return DecodeValue(view, keep);
+}
+
+// The method of that name. An attribute of the object that has the same name and cannot be called does not hide it.
+PyObject* MethodOf(PyObject* self, PyObject* name) {
+  PyObject* found = PyObject_GetAttr(self, name);
+  if (found == nullptr || PyCallable_Check(found) != 0) return found;
+  PyObject* of_class = _PyType_Lookup(Py_TYPE(self), name);
+  if (of_class == nullptr || Py_TYPE(of_class)->tp_descr_get == nullptr) return found;
+  Py_DECREF(found);
+  const Obj method(Py_NewRef(of_class));
+  return Py_TYPE(of_class)->tp_descr_get(of_class, self, reinterpret_cast<PyObject*>(Py_TYPE(self)));
 }
 
 // The call's arguments as Python objects, taken from it one by one.
@@ -363,6 +399,8 @@ PyObject* IsCancelled(PyObject*, PyObject* number) {
   return PyBool_FromLong(internal::IsCancelled(*reinterpret_cast<internal::Invocation*>(call)));
 }
 
+PyObject* IsOwnCancelled(PyObject*, PyObject*) { return PyBool_FromLong(OwnCallCancelled()); }
+
 bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
   const Obj number(PyLong_FromUnsignedLongLong(reinterpret_cast<std::uintptr_t>(&call)));
   if (!number) return false;
@@ -386,7 +424,7 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
     const bool special = head.name > 8 && std::memcmp(text.data, "__manta_", 8) == 0;
     auto* self = static_cast<PyObject*>(call.self);
     code = Obj(special ? PyObject_CallFunctionObjArgs(hooks.special, self, name.get(), nullptr)
-                       : PyObject_GetAttr(self, name.get()));
+                       : MethodOf(self, name.get()));
     if (!code) return false;
   } else {
     const bool named = head.kind == CallKind::kNamed || head.kind == CallKind::kNamedCreate;
@@ -427,7 +465,7 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
 
 // The engine sets the variable for the process; os.environ is a copy that does not see it.
 void ShowGpus() {
-  static std::string known;
+  static std::optional<std::string> known;
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
   if (text == nullptr || known == text) return;
   known = text;
@@ -497,9 +535,13 @@ void RunNative(internal::Invocation& call, const CallHead& head, internal::View 
 }
 
 PyMethodDef functions[] = {
-    {"embed", Embed, METH_NOARGS, nullptr},         {"serve_forks", ServeForks, METH_NOARGS, nullptr},
-    {"write", Write, METH_VARARGS, nullptr},        {"finish_async", FinishAsync, METH_VARARGS, nullptr},
-    {"is_cancelled", IsCancelled, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr},
+    {"embed", Embed, METH_NOARGS, nullptr},
+    {"serve_forks", ServeForks, METH_NOARGS, nullptr},
+    {"write", Write, METH_VARARGS, nullptr},
+    {"finish_async", FinishAsync, METH_VARARGS, nullptr},
+    {"is_cancelled", IsCancelled, METH_O, nullptr},
+    {"is_own_cancelled", IsOwnCancelled, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

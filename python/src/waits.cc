@@ -1,6 +1,7 @@
 #include "waits.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -197,7 +198,8 @@ PyObject* Get(PyObject*, PyObject* const* args, Py_ssize_t positional, PyObject*
   return Guard([&]() -> PyObject* {
     if (IsRef(refs)) return GetOne(refs, timeout_us, timeout);
     if (!PyList_Check(refs)) {
-      PyErr_Format(PyExc_TypeError, "get takes an ObjectRef or a list of ObjectRefs, not %.100s",
+      if (PyObject_HasAttrString(refs, "_manta_generator") != 0) return Py_NewRef(refs);  // it is its own value
+      PyErr_Format(PyExc_ValueError, "get takes an ObjectRef or a list of ObjectRefs, not %.100s",
                    Py_TYPE(refs)->tp_name);
       return nullptr;
     }
@@ -217,6 +219,63 @@ PyObject* Get(PyObject*, PyObject* const* args, Py_ssize_t positional, PyObject*
   });
 }
 
+// Has the list an object twice? An object has one entry, so a table of entries tells. The table is kept between calls
+// and emptied by counting up `round`: filling it anew would cost more than the rest of a wait. Only with the GIL.
+bool HasTwice(std::span<internal::Entry* const> entries) {
+  struct Seen {
+    internal::Entry* entry;
+    std::uint64_t round;
+  };
+  static std::vector<Seen> table;
+  static std::uint64_t round = 0;
+  if (table.size() < 2 * entries.size()) table.assign(std::bit_ceil(std::max<std::size_t>(2 * entries.size(), 64)), {});
+  ++round;
+  const std::size_t mask = table.size() - 1;
+  for (internal::Entry* entry : entries) {
+    std::size_t at = (reinterpret_cast<std::uintptr_t>(entry) >> 6) * 0x9e3779b1U & mask;
+    for (; table[at].round == round; at = (at + 1) & mask) {
+      if (table[at].entry == entry) return true;
+    }
+    table[at] = Seen{entry, round};
+  }
+  return false;
+}
+
+// The positions of the first `count` that can be had at once; fewer: wait for the others.
+std::vector<std::size_t> FirstReady(std::span<internal::Entry* const> entries, std::size_t count, bool here) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < entries.size() && found.size() < count; ++i) {
+    if (internal::IsReady(entries[i]) && !(here && internal::IsElsewhere(entries[i]))) found.push_back(i);
+  }
+  return found;
+}
+
+// Takes the items at these positions out of the list, in order. Runs of items that stay move at once.
+PyObject* TakeOut(PyObject* list, const std::vector<std::size_t>& positions) {
+  Obj taken(PyList_New(static_cast<Py_ssize_t>(positions.size())));
+  if (!taken || positions.empty()) return taken.release();
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(positions[i]));
+    PyList_SET_ITEM(taken.get(), static_cast<Py_ssize_t>(i), Py_NewRef(item));
+  }
+  const Py_ssize_t all = PyList_GET_SIZE(list);
+  auto to = static_cast<Py_ssize_t>(positions.front());
+  std::size_t next = 0;
+  for (Py_ssize_t from = to; from < all; ++from) {
+    if (next < positions.size() && positions[next] == static_cast<std::size_t>(from)) {
+      ++next;
+      if (positions.size() > 1) continue;
+      // The usual case, one item: the interpreter moves all behind it.
+      return PyList_SetSlice(list, from, from + 1, nullptr) == 0 ? taken.release() : nullptr;
+    }
+    PyObject* item = PyList_GET_ITEM(list, from);  // both places keep an item until the end is cut off
+    PyObject* old = PyList_GET_ITEM(list, to);
+    PyList_SET_ITEM(list, to++, item);
+    PyList_SET_ITEM(list, from, old);
+  }
+  return PyList_SetSlice(list, to, all, nullptr) == 0 ? taken.release() : nullptr;
+}
+
 // wait(refs: list, num_returns: int, timeout, fetch_local: bool) -> (ready, rest)
 PyObject* Wait(PyObject*, PyObject* args) {
   PyObject* refs = nullptr;
@@ -228,20 +287,36 @@ PyObject* Wait(PyObject*, PyObject* args) {
       !ReadTimeout(timeout, &timeout_us))
     return nullptr;
   return Guard([&]() -> PyObject* {
-    const Obj list(PyList_GetSlice(refs, 0, PyList_GET_SIZE(refs)));
+    // Another thread may change the list.
+    const Obj rest(PyList_GetSlice(refs, 0, PyList_GET_SIZE(refs)));
     std::vector<internal::Entry*> entries;
-    if (!list || !EntriesIn(list.get(), "wait", &entries)) return nullptr;
-    std::vector<bool> is_ready;
-    const auto wait = fetch != 0 ? &WaitForHere : &WaitFor;
-    if (wait(entries, static_cast<std::size_t>(count), timeout_us, &is_ready) < 0) return nullptr;
-    Obj ready(PyList_New(0));
-    Obj rest(PyList_New(0));
-    for (std::size_t i = 0; ready && rest && i < entries.size(); ++i) {
-      PyObject* to = is_ready[i] && PyList_GET_SIZE(ready.get()) < count ? ready.get() : rest.get();
-      if (PyList_Append(to, PyList_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i))) != 0) return nullptr;
+    if (!rest || !EntriesIn(rest.get(), "wait", &entries)) return nullptr;
+    if (HasTwice(entries)) {
+      PyErr_SetString(PyExc_ValueError, "wait: the list has an ObjectRef twice");
+      return nullptr;
     }
-    return ready && rest ? Py_BuildValue("OO", ready.get(), rest.get()) : nullptr;
+    const auto wanted = static_cast<std::size_t>(count);
+    std::vector<std::size_t> found = FirstReady(entries, wanted, fetch != 0);
+    if (found.size() < wanted) {
+      std::vector<bool> is_ready;
+      const auto wait = fetch != 0 ? &WaitForHere : &WaitFor;
+      if (wait(entries, wanted, timeout_us, &is_ready) < 0) return nullptr;
+      found.clear();
+      for (std::size_t i = 0; i < entries.size() && found.size() < wanted; ++i) {
+        if (is_ready[i]) found.push_back(i);
+      }
+    }
+    const Obj ready(TakeOut(rest.get(), found));
+    return ready ? PyTuple_Pack(2, ready.get(), rest.get()) : nullptr;
   });
+}
+
+PyObject* AllRefs(PyObject*, PyObject* list) {
+  if (!PyList_Check(list)) Py_RETURN_FALSE;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    if (!IsRef(PyList_GET_ITEM(list, i))) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
 }
 
 // cancel(ref, force, recursive)
@@ -264,6 +339,7 @@ PyMethodDef functions[] = {
     {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Get)), METH_FASTCALL | METH_KEYWORDS,
      "get(object_refs, *, timeout=None)\n--\n\nThe value, or the list of values; raises what a task raised."},
     {"wait", Wait, METH_VARARGS, nullptr},
+    {"all_refs", AllRefs, METH_O, "Is this a list of ObjectRefs and nothing else?"},
     {"cancel", Cancel, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

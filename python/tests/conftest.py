@@ -97,6 +97,7 @@ def nodes(tmp_path_factory):
     secrets = tmp_path_factory.mktemp("secrets")
     patch.setenv("MANTA_SECRETS", str(secrets))
     patch.delenv("MANTA_ADDRESS", raising=False)
+    patch.setenv("MANTA_INFEASIBLE_SECONDS", "0")  # of daemons: fails at once what no node can hold
     made = Nodes(secrets)
     try:
         manta.init(address="auto", namespace="several")

@@ -719,3 +719,53 @@ def test_every_actor_can_be_awaited_and_ended_as_in_ray():
         actor.__ray_terminate__.remote()
         with pytest.raises(exceptions.ActorDiedError):
             manta.get(actor.__ray_ready__.remote(), timeout=100)
+
+
+@manta.remote
+class Tree:
+    """Pickled by value together with its own ActorClass, because its methods name it."""
+
+    def __init__(self, depth):
+        self.children = [Tree.remote(depth - 1) for _ in range(2)] if depth else []
+
+    def size(self):
+        return 1 + sum(manta.get([child.size.remote() for child in self.children]))
+
+    def grow(self):
+        self.children.append(Tree.options(num_cpus=0).remote(0))
+        return self.children[-1]
+
+
+def test_an_actor_makes_actors_of_its_own_class():
+    root = Tree.remote(1)
+    assert manta.get(root.size.remote(), timeout=30) == 3
+    child = manta.get(root.grow.remote(), timeout=30)
+    assert manta.get([child.size.remote(), root.size.remote()], timeout=30) == [1, 4]
+
+    @manta.remote
+    class Local:
+        async def twin(self):
+            return Local.remote()
+
+        async def one(self):
+            return 1
+
+    assert manta.get(manta.get(Local.remote().twin.remote(), timeout=30).one.remote(), timeout=30) == 1
+
+
+@manta.remote
+class PutsInCoroutines:
+    async def refs(self, tag):
+        return [manta.put((tag, i)) for i in range(20)]
+
+    async def call(self, tag):
+        return await Counter.remote(tag).add.remote(0)
+
+
+def test_what_coroutines_of_several_actors_make_has_ids_of_its_own():
+    actors = [PutsInCoroutines.remote() for _ in range(3)]
+    lists = manta.get([actor.refs.remote(tag) for tag, actor in enumerate(actors)], timeout=60)
+    own = [manta.put(("driver", i)) for i in range(20)]
+    assert len({ref.hex() for refs in [*lists, own] for ref in refs}) == 80
+    assert [manta.get(refs, timeout=60) for refs in lists] == [[(tag, i) for i in range(20)] for tag in range(3)]
+    assert manta.get([actor.call.remote(tag) for tag, actor in enumerate(actors)], timeout=60) == [0, 1, 2]

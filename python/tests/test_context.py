@@ -72,3 +72,55 @@ def test_rays_modules_have_their_names():
     made = Plain.remote()
     assert isinstance(made, manta.actor.ActorHandle) and isinstance(Plain, manta.actor.ActorClass)
     assert manta.get(made.handle.remote())
+
+
+def named():
+    context = manta.get_runtime_context()
+    return context.get_task_function_name(), context.is_canceled(), context.get_node_labels()
+
+
+def test_the_function_of_a_task_and_the_labels_of_its_node():
+    name, cancelled, labels = manta.get(manta.remote(named).options(name="other").remote())
+    assert name.endswith(".named") and not cancelled and isinstance(labels, dict)
+    context = manta.get_runtime_context()
+    assert context.get_task_function_name() is None
+    assert context.current_placement_group_id.is_nil()
+    assert not context.should_capture_child_tasks_in_placement_group
+    with pytest.raises(RuntimeError, match="is_canceled"):
+        context.is_canceled()
+    assert [node["alive"] for node in manta.nodes()] == [True]
+
+
+def test_a_method_knows_its_function():
+    @manta.remote
+    class Thing:
+        def sync(self):
+            return manta.get_runtime_context().get_task_function_name()
+
+    assert manta.get(Thing.remote().sync.remote()).endswith("Thing.sync")
+
+
+def test_a_task_sees_that_it_was_cancelled(tmp_path, eventually):
+    @manta.remote(max_retries=0)
+    def stubborn(started, seen):
+        import time
+
+        started.touch()
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            seen.write_text(str(manta.get_runtime_context().is_canceled()))
+            raise
+
+    started, seen = tmp_path / "started", tmp_path / "seen"
+    ref = stubborn.remote(started, seen)
+    assert eventually(started.exists)
+    manta.cancel(ref)
+    with pytest.raises(manta.exceptions.TaskCancelledError):
+        manta.get(ref, timeout=30)
+    assert seen.read_text() == "True"
+
+
+def test_get_runtime_context_initialises(run_script):
+    out = run_script("import manta\nmanta.get_runtime_context()\nprint(manta.is_initialized())")
+    assert out.stdout.strip() == "True"

@@ -1,5 +1,6 @@
 """What goes wrong, and how it is told."""
 import os
+import re
 import signal
 import threading
 import time
@@ -92,6 +93,21 @@ def test_a_crash_is_an_error_here():
 
     with pytest.raises(exceptions.WorkerCrashedError, match="signal 9"):
         manta.get(crash.remote())
+
+
+def test_a_crash_shows_the_frames_of_python_and_of_c():
+    @manta.remote(max_retries=0)
+    def crash_in_c():
+        import ctypes
+
+        ctypes.string_at(0)
+
+    with pytest.raises(manta.exceptions.WorkerCrashedError) as caught:
+        manta.get(crash_in_c.remote())
+    text = str(caught.value)
+    assert "SIGSEGV" in text
+    assert re.search(r'File ".*test_errors.py", line \d+ in crash_in_c', text), text
+    assert re.search(r"#\d+ manta::python::RunPython", text), text
 
 
 def test_a_crash_is_retried_without_being_asked(tmp_path):
@@ -424,3 +440,65 @@ def test_an_exception_with_a_constructor_of_its_own_is_caught_as_itself():
     with pytest.raises(Coded) as caught:
         manta.get(manta.remote(lambda refs: manta.get(refs[0])).remote([fails.remote(False)]))
     assert caught.value.code == 3
+
+
+@manta.remote
+def shout(size):
+    raise ValueError("x" * size)
+
+
+@manta.remote
+def shout_in_place(size):
+    try:
+        manta.get(shout.remote(size))
+    except manta.exceptions.TaskError as error:
+        return str(error)
+
+
+def test_a_text_of_many_megabytes_is_cut_with_a_note():
+    with pytest.raises(manta.exceptions.TaskError) as caught:
+        manta.get(shout.remote(32 << 20), timeout=60)
+    for text in (str(caught.value), manta.get(shout_in_place.remote(32 << 20), timeout=60)):
+        assert len(text) < 65536
+        assert "shout() (pid=" in text and "characters were cut" in text
+
+
+class OnlyBase(BaseException):
+    pass
+
+
+class ReadOnlyArgs(Exception):
+    @property
+    def args(self):
+        return ("fixed",)
+
+
+def raising(error):
+    @manta.remote(max_retries=0)
+    def task():
+        raise error
+
+    return task.remote()
+
+
+def test_an_exception_that_is_only_a_base_exception_is_caught_as_itself(cluster):
+    with pytest.raises(OnlyBase) as caught:
+        manta.get(raising(OnlyBase("x")))
+    assert isinstance(caught.value, manta.exceptions.TaskError)
+
+
+def test_an_exception_with_read_only_args_is_caught_as_itself(cluster):
+    with pytest.raises(ReadOnlyArgs) as caught:
+        manta.get(raising(ReadOnlyArgs("x")))
+    assert isinstance(caught.value.cause, ReadOnlyArgs)
+
+
+def test_an_exception_group_is_caught_by_its_parts(cluster):
+    seen = []
+    try:
+        manta.get(raising(ExceptionGroup("both", [ValueError(1), KeyError(2)])))
+    except* ValueError as group:
+        seen += [str(one) for one in group.exceptions]
+    except* KeyError as group:
+        seen += [str(one) for one in group.exceptions]
+    assert seen == ["1", "2"]

@@ -243,3 +243,140 @@ def test_wait_takes_generators(tmp_path):
     assert [manta.get(item) for item in generators[0]] == [0]
     with pytest.raises(TypeError, match="item 0"):
         manta.wait([3], timeout=1)
+
+
+def test_streams_of_an_actor_with_threads_are_whole():
+    @manta.remote(max_concurrency=10)
+    class Source:
+        def items(self, base, n):
+            for i in range(n):
+                yield base + i
+
+    source = Source.remote()
+    streams = [source.items.remote(1000 * k, 20) for k in range(100)]
+    for k, stream in enumerate(streams):
+        assert [manta.get(ref) for ref in stream] == list(range(1000 * k, 1000 * k + 20))
+
+
+def test_a_stream_leaves_threads_for_the_method_that_it_waits_for():
+    @manta.remote(max_concurrency=4)
+    class Source:
+        def __init__(self):
+            import threading
+
+            self.go = threading.Event()
+
+        def items(self):
+            assert self.go.wait(20)
+            yield "went"
+
+        def set(self):
+            self.go.set()
+
+    source = Source.remote()
+    items = source.items.remote()
+    manta.get(source.set.remote(), timeout=10)
+    assert [manta.get(ref) for ref in items] == ["went"]
+
+
+def test_an_error_in_a_stream_of_an_actor_with_threads_is_its_items():
+    @manta.remote(max_concurrency=4)
+    class Source:
+        def items(self, n):
+            yield from range(n)
+            raise KeyError("end")
+
+        def wrong(self):
+            raise OSError("no generator")
+
+    source = Source.remote()
+    for n in range(20):
+        items = list(source.items.remote(n))
+        assert manta.get(items[:-1]) == list(range(n))
+        with pytest.raises(KeyError):
+            manta.get(items[-1])
+    with pytest.raises(OSError):
+        manta.get(next(source.wrong.options(num_returns="streaming").remote()))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_retry_exceptions_of_a_method_that_yields(is_async):
+    def numbers(actor):
+        actor.runs += 1
+        for i in range(4):
+            if i == 2 and actor.runs < 3:
+                raise KeyError("not yet")
+            yield i
+
+    @manta.remote(max_task_retries=-1)
+    class Source:
+        runs = 0
+        if is_async:
+            async def items(self):
+                for i in numbers(self):
+                    yield i
+        else:
+            def items(self):
+                yield from numbers(self)
+
+    def read(**options):
+        return [manta.get(ref) for ref in Source.remote().items.options(**options).remote()]
+
+    assert read(retry_exceptions=[KeyError]) == [0, 1, 2, 3]
+    assert read(retry_exceptions=True, max_task_retries=2) == [0, 1, 2, 3]
+    with pytest.raises(KeyError):
+        read(retry_exceptions=True, max_task_retries=1)
+    with pytest.raises(KeyError):
+        read(retry_exceptions=[OSError])
+
+
+def test_a_generator_with_a_number_of_returns():
+    @manta.remote
+    def items(n, error=False):
+        yield from range(n)
+        if error:
+            raise KeyError("mine")
+
+    @manta.remote
+    class Source:
+        def items(self):
+            yield 1
+            raise KeyError("mine")
+
+    assert manta.get(items.options(num_returns=3).remote(3)) == [0, 1, 2]
+    assert manta.get(items.options(num_returns=2).remote(3)) == [0, 1]
+    first, second, third = items.options(num_returns=3).remote(2)
+    assert manta.get([first, second]) == [0, 1]
+    with pytest.raises(ValueError, match="yielded 2"):
+        manta.get(third)
+    first, second, third = items.options(num_returns=3).remote(1, True)
+    assert manta.get(first) == 0
+    for bad in (second, third):
+        with pytest.raises(KeyError, match="mine"):
+            manta.get(bad)
+    first, second = Source.remote().items.options(num_returns=2).remote()
+    assert manta.get(first) == 1
+    with pytest.raises(KeyError, match="mine"):
+        manta.get(second)
+
+
+def test_what_ray_asks_of_a_generator(tmp_path):
+    path = str(tmp_path / "go")
+
+    @manta.remote(_generator_backpressure_num_objects=-1)
+    def items():
+        yield 1
+        assert signs.wait(path)
+        yield 2
+
+    stream = items.remote()
+    assert manta.get(stream) is stream
+    assert manta.get(next(stream)) == 1
+    assert not stream.next_ready() and not stream.is_finished()
+    signs.give(path)
+    manta.get(stream.completed())
+    assert stream.next_ready() and not stream.is_finished()
+    assert [manta.get(ref) for ref in stream] == [2]
+    assert stream.is_finished() and list(stream) == []
+    with pytest.raises(ValueError):
+        count.options(_generator_backpressure_num_objects=-2)

@@ -1,5 +1,6 @@
 """Jobs with a name: what they did is on disk, and a program that crashed goes on where it was (doc/lineage.md)."""
 import os
+import subprocess
 
 import pytest
 
@@ -99,3 +100,54 @@ manta.get(manta.remote(abs).remote(-1))
         return os.listdir(tmp_path / "secrets" / "jobs")
 
     assert kept(keep=False) == [] and kept(keep=True) == ["brief"]
+
+
+REPLAYED = """
+import manta
+
+manta.init(num_cpus=2, job="replayed", keep_lineage=True)
+
+def plain(x):
+    return x + 1
+
+@manta.remote
+def child(x):
+    return plain(x)
+
+@manta.remote
+def parent(x):
+    print("parent runs")
+    return manta.get(child.remote(x)) * 2
+
+@manta.remote
+def fails(x):
+    raise KeyError(x)
+
+assert manta.get([parent.remote(3), child.remote(5)]) == [8, 6]
+try:
+    manta.get(fails.remote("gone"))
+except KeyError:
+    pass
+manta.commit()
+"""
+
+
+def test_recorded_python_tasks_run_again(run_script, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANTA_SECRETS", str(tmp_path / "secrets"))
+    run_script(REPLAYED)
+
+    def command(*words):
+        path = os.path.join(os.path.dirname(manta.__file__), "bin", "manta")
+        return subprocess.run([path, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    tasks = command("lineage", "replayed", "--tasks").stdout
+    ids = {name: next(line.split()[0] for line in tasks.splitlines() if name in line)
+           for name in ("parent", "child", "fails")}
+    parent = command("replay", ids["parent"])
+    assert parent.returncode == 0, parent.stdout + parent.stderr
+    assert "parent runs" in parent.stdout and "recorded" in parent.stdout
+    assert "the same as recorded" in command("replay", ids["child"]).stdout
+    failed = command("replay", ids["fails"])
+    assert failed.returncode == 0 and "as recorded" in failed.stdout, failed.stdout + failed.stderr
+    gdb = command("replay", ids["child"], "--gdb")
+    assert "manta_replay_begin" in gdb.stdout, gdb.stdout + gdb.stderr

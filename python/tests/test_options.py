@@ -72,6 +72,28 @@ assert manta.cluster_resources()["GPU"] == 2
 """)
 
 
+def test_gpu_tasks_have_fresh_workers_and_cpu_tasks_see_no_gpu(run_script, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    run_script("""
+import manta, os
+manta.init(num_cpus=1, num_gpus=2)
+@manta.remote
+def see():
+    return os.getpid(), manta.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
+gpu = see.options(num_gpus=2)
+kept = see.options(num_gpus=2, max_calls=0)
+pids = set()
+for _ in range(3):
+    pid, ids, text = manta.get(gpu.remote())
+    assert (ids, text) == ([4, 5], "4,5"), (ids, text)
+    pids.add(pid)
+    assert manta.get(see.remote())[1:] == ([], "")
+assert len(pids) == 3, pids
+assert manta.get(kept.remote())[1:] == ([4, 5], "4,5")
+assert manta.get(see.remote())[1:] == ([], "")
+""")
+
+
 def test_max_retries_counts(tmp_path):
     @manta.remote
     def crash(path):
@@ -142,7 +164,7 @@ def test_scheduling_strategies_of_one_machine():
 
 @pytest.mark.parametrize("options", [
     {"num_cpu": 1}, {"num_cpus": -1}, {"num_cpus": "one"}, {"num_returns": -1}, {"num_returns": "all"},
-    {"max_retries": -2}, {"retry_exceptions": [1]}, {"resources": [1]}, {"name": ""}, {"runtime_env": "x"},
+    {"max_retries": -2}, {"retry_exceptions": [1]}, {"resources": [1]}, {"name": 3}, {"runtime_env": "x"},
     {"max_restarts": 1}, {"lifetime": "detached"}, {"max_concurrency": 2}, {"memory": -5},
 ])
 def test_wrong_options_of_tasks_raise(options):
@@ -186,7 +208,7 @@ def test_max_calls_ends_the_process():
         pid.options(max_calls=-1)
 
 
-@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}, {"enable_task_events": True}])
+@pytest.mark.parametrize("options", [{"accelerator_type": "A100"}])
 def test_what_is_not_built_yet_says_so_for_tasks(options):
     with pytest.raises(NotImplementedError, match=next(iter(options))):
         busy.options(**options)
@@ -231,7 +253,7 @@ for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"run
             {"runtime_env": "x"}, {"enable_resource_isolation": True}, {"dashboard_host": "0.0.0.0"}):
     try:
         manta.init(**bad)
-    except (ValueError, NotImplementedError) as problem:
+    except (TypeError, ValueError, NotImplementedError) as problem:
         assert next(iter(bad)) in str(problem) or "num_cpus" in str(problem), problem
     else:
         raise SystemExit(f"{bad} was taken")
@@ -363,3 +385,39 @@ def test_calls_overtake_only_if_allowed(tmp_path):
 def later(sign):
     signs.wait(sign)
     return "slow"
+
+
+@manta.remote
+def read_variable(name):
+    return os.environ.get(name)
+
+
+@manta.remote
+class ReadsVariable:
+    def read(self, name):
+        return os.environ.get(name)
+
+    def read_nested(self, name):
+        return manta.get(read_variable.remote(name))
+
+
+@manta.remote
+def read_everywhere(name):
+    reader = ReadsVariable.remote()
+    own = read_variable.options(runtime_env={"env_vars": {name: "own"}})
+    return manta.get([read_variable.remote(name), reader.read.remote(name), reader.read_nested.remote(name),
+                      own.remote(name)])
+
+
+@manta.remote
+def yield_nested(name):
+    yield manta.get(read_variable.remote(name))
+
+
+def test_env_vars_are_inherited_by_nested_calls():
+    env = {"runtime_env": {"env_vars": {"MANTA_TEST_NESTED": "outer"}}}
+    name = "MANTA_TEST_NESTED"
+    assert manta.get(read_everywhere.remote(name), timeout=60) == [None, None, None, "own"]
+    assert manta.get(read_everywhere.options(**env).remote(name), timeout=60) == ["outer"] * 3 + ["own"]
+    assert manta.get(read_everywhere.remote(name), timeout=60) == [None, None, None, "own"]
+    assert manta.get(next(yield_nested.options(**env).remote(name)), timeout=60) == "outer"

@@ -216,7 +216,7 @@ def test_spread_and_default_run():
 
 def test_wrong_strategies_raise():
     for wrong in ("ELSEWHERE", 1, object()):
-        with pytest.raises(ValueError, match="scheduling_strategy"):
+        with pytest.raises((ValueError, TypeError), match="scheduling_strategy"):
             where.options(scheduling_strategy=wrong)
     with pytest.raises(ValueError):
         NodeLabelSchedulingStrategy({})
@@ -226,3 +226,43 @@ def test_wrong_strategies_raise():
         In()
     with pytest.raises(ValueError):
         NodeAffinitySchedulingStrategy("", soft=False)
+
+
+def test_a_group_is_an_option_of_its_own_name():
+    group = placement_group([{"CPU": 1}])
+    inside = manta.remote(lambda: get_current_placement_group())
+    assert manta.get(inside.options(placement_group=group).remote(), timeout=30) == group
+    assert manta.get(inside.options(placement_group=group, placement_group_bundle_index=0).remote()) == group
+    assert manta.get(inside.options(placement_group=None).remote(), timeout=30) is None
+    with pytest.raises(ValueError, match="scheduling_strategy"):
+        inside.options(placement_group=group, scheduling_strategy="SPREAD")
+    with pytest.raises(ValueError, match="placement_group_bundle_index"):
+        inside.options(placement_group=group, placement_group_bundle_index=3)
+    remove_placement_group(group)
+
+
+def test_a_removed_group_stays_in_the_table():
+    group = placement_group([{"CPU": 1}], name="was-here")
+    assert group.wait(20) and isinstance(group.id, manta.PlacementGroupID)
+    remove_placement_group(group)
+    remove_placement_group(group)
+    assert placement_group_table(group)["state"] == "REMOVED"
+    assert placement_group_table()[group.id]["name"] == "was-here"
+
+
+@pytest.mark.parametrize("selector", [{"a": "in()"}, {"a": "!in(a,b"}, {"": "x"}, {"a": "b c"}, {"a b": "c"},
+                                      {"a": "x" * 70}, {"a": "in(a,)"}, {"a": "-b"}, {"a": "!"}])
+def test_a_label_selector_is_checked(selector):
+    with pytest.raises(ValueError, match="label_selector"):
+        where.options(label_selector=selector)
+
+
+def test_a_fallback_is_used_when_no_node_has_the_label():
+    somewhere = where.options(label_selector={"zone": "nowhere"},
+                              fallback_strategy=[{"label_selector": {"zone": "nor-here"}},
+                                                 {"label_selector": {"zone": "!moon"}}])
+    assert manta.get(somewhere.remote(), timeout=30)
+    with pytest.raises(TypeError, match="fallback_strategy"):
+        where.options(fallback_strategy="x")
+    with pytest.raises(ValueError, match="fallback_strategy"):
+        where.options(fallback_strategy=[{"num_cpus": 1}])

@@ -436,7 +436,7 @@ def test_was_current_actor_reconstructed(tmp_path):
 @pytest.mark.parametrize("options", [{"checkpoint_every": 0}, {"checkpoint_every": 1.5}, {"checkpoint_every": True},
                                      {"checkpoint_every": timedelta(0)}, {"replay": 1}])
 def test_wrong_options(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
         Tally.options(**options)
-    with pytest.raises(ValueError, match="read_only"):
+    with pytest.raises(TypeError, match="read_only"):
         manta.method(read_only="yes")

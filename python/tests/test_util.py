@@ -1,5 +1,6 @@
 """manta.util"""
 import asyncio
+import multiprocessing
 import os
 import time
 
@@ -108,3 +109,75 @@ def test_a_pools_process_leaves_after_maxtasksperchild():
     with Pool(2, maxtasksperchild=1) as pool:
         pids = pool.map(lambda _: os.getpid(), range(6), chunksize=1)
     assert len(set(pids)) == 6
+
+
+@manta.remote(max_restarts=0, max_task_retries=0)
+class Worker:
+    def pair(self, x):
+        return x, x + 1
+
+    def die(self, _):
+        os._exit(1)
+
+
+def test_actor_pool_with_several_returns(cluster):
+    pool = ActorPool([Worker.remote(), Worker.remote()])
+    pairs = list(pool.map(lambda a, v: a.pair.options(num_returns=2).remote(v), [1, 2, 3]))
+    assert pairs == [[1, 2], [2, 3], [3, 4]]
+    many = pool.map_unordered(lambda a, v: a.pair.options(num_returns=2).remote(v), [1, 2, 3])
+    assert sorted(many) == [[1, 2], [2, 3], [3, 4]]
+
+
+def test_actor_pool_leaves_out_a_dead_actor(cluster):
+    pool = ActorPool([Worker.options(replay=False).remote()])
+    pool.submit(lambda a, v: a.die.remote(v), 1)
+    pool.submit(lambda a, v: a.pair.remote(v), 2)
+    with pytest.raises(manta.exceptions.ActorDiedError):
+        pool.get_next()
+    assert not pool.has_free()
+    with pytest.raises(manta.exceptions.ActorDiedError, match="push another"):
+        pool.get_next()
+    pool.push(Worker.remote())
+    assert pool.get_next() == (2, 3)
+
+
+def test_imap_gives_the_next_in_time_and_goes_on_after_an_error(cluster, tmp_path):
+    def fails_at_one(x):
+        if x == 1:
+            raise KeyError(x)
+        return x
+
+    gate = tmp_path / "gate"
+
+    def waits(x):
+        while not gate.exists():
+            time.sleep(0.01)
+        return x
+
+    with Pool(2) as pool:
+        results = pool.imap(fails_at_one, [0, 1, 2])
+        assert results.next(timeout=20) == 0
+        with pytest.raises(KeyError):
+            next(results)
+        assert results.next() == 2
+        with pytest.raises(StopIteration):
+            results.next(timeout=20)
+        slow = pool.imap_unordered(waits, [5])
+        with pytest.raises(multiprocessing.TimeoutError):
+            slow.next(timeout=0.05)
+        gate.touch()
+        assert slow.next(timeout=20) == 5
+
+
+def test_queue_checks_its_arguments(cluster):
+    queue = Queue(2)
+    with pytest.raises(TypeError):
+        queue.put_nowait_batch(3)
+    with pytest.raises(TypeError):
+        queue.get_nowait_batch("x")
+    with pytest.raises(ValueError):
+        queue.get_nowait_batch(-1)
+    with pytest.raises(ValueError):
+        asyncio.run(queue.get_async(timeout=-1))
+    with pytest.raises(ValueError):
+        asyncio.run(queue.put_async(1, timeout=-1))

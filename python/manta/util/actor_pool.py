@@ -7,6 +7,12 @@ from typing import Any
 
 from .. import _core
 from .._runtime import wait
+from ..exceptions import ActorDiedError, ActorUnavailableError
+
+
+def _first(ref: Any) -> Any:
+    """Stands for a call with several returns, which are ready together."""
+    return ref[0] if isinstance(ref, list) else ref
 
 
 class ActorPool:
@@ -28,7 +34,7 @@ class ActorPool:
             return
         actor = self._idle.pop()
         ref = fn(actor, value)
-        self._busy[ref] = (self._next_number, actor)
+        self._busy[_first(ref)] = (self._next_number, actor)
         self._refs[self._next_number] = ref
         self._next_number += 1
 
@@ -39,10 +45,11 @@ class ActorPool:
         """The next result, in the order of submission."""
         if not self.has_next():
             raise StopIteration("no more results to get")
+        self._check_alive()
         if self._next_return not in self._refs:
             raise ValueError("get_next cannot follow get_next_unordered while results are open")
         ref = self._refs[self._next_return]
-        if timeout is not None and not wait([ref], timeout=timeout)[0]:
+        if timeout is not None and not wait([_first(ref)], timeout=timeout)[0]:
             if not ignore_if_timedout:
                 raise TimeoutError("the next result was not there in time")
             return None
@@ -54,23 +61,38 @@ class ActorPool:
         """Whichever result is there first."""
         if not self.has_next():
             raise StopIteration("no more results to get")
-        ready, _ = wait(list(self._refs.values()), timeout=timeout)
+        self._check_alive()
+        ready, _ = wait([_first(ref) for ref in self._refs.values()], timeout=timeout)
         if not ready:
             if not ignore_if_timedout:
                 raise TimeoutError("no result was there in time")
             return None
-        ref = ready[0]
-        number = self._busy[ref][0] if ref in self._busy else next(n for n, r in self._refs.items() if r == ref)
-        del self._refs[number]
+        number = next(number for number, ref in self._refs.items() if _first(ref) == ready[0])
+        ref = self._refs.pop(number)
         self._next_return = max(self._next_return, number + 1)
         return self._take(ref)
 
+    def _check_alive(self) -> None:
+        if not self._refs and not self._idle:
+            raise ActorDiedError(f"all actors of the pool have died, and {len(self._waiting)} values wait for one: "
+                                 "push another actor")
+
     def _take(self, ref: Any) -> Any:
-        wait([ref])
-        entry = self._busy.pop(ref, None)
+        wait([_first(ref)])
+        entry = self._busy.pop(_first(ref), None)
+        try:
+            value = _core.get(ref)
+        except ActorDiedError as problem:
+            if entry is not None and isinstance(problem, ActorUnavailableError):  # it comes back
+                self._return(entry[1])
+            raise
+        except BaseException:
+            if entry is not None:
+                self._return(entry[1])
+            raise
         if entry is not None:
             self._return(entry[1])
-        return _core.get(ref)
+        return value
 
     def _return(self, actor: Any) -> None:
         self._idle.append(actor)

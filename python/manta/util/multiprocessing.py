@@ -1,7 +1,7 @@
 """multiprocessing.Pool on Manta: a drop-in for the standard one, without its pickling limits."""
 from __future__ import annotations
 
-import itertools
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,11 @@ from .. import _core
 from .._runtime import auto_init, cluster_resources, remote, wait
 from ..exceptions import GetTimeoutError
 
-TimeoutError = GetTimeoutError
+
+class TimeoutError(GetTimeoutError, multiprocessing.TimeoutError):
+    """The result was not there in time."""
+
+
 
 _initialized_in: set[str] = set()  # pools whose initializer ran in this process
 
@@ -22,6 +26,41 @@ def _run(pool: str, initializer: Any, initargs: Any, function: Callable[..., Any
         _initialized_in.add(pool)
         initializer(*initargs)
     return [function(*args, **kwargs) for args in chunk]
+
+
+def _in_time(refs: Any, timeout: float | None) -> Any:
+    try:
+        return _core.get(refs, timeout=timeout)
+    except GetTimeoutError as problem:
+        if type(problem) is not GetTimeoutError:
+            raise  # of the user's code
+        raise TimeoutError(str(problem)) from None
+
+
+class IMapIterator:
+    """Of imap and imap_unordered. An item that raised does not end it."""
+
+    def __init__(self, refs: list[Any], ordered: bool) -> None:
+        self._refs = refs
+        self._ordered = ordered
+        self._values: list[Any] = []
+
+    def __iter__(self) -> IMapIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> Any:
+        if not self._values:
+            if not self._refs:
+                raise StopIteration
+            ready = wait(self._refs[:1] if self._ordered else self._refs, timeout=timeout)[0]
+            if not ready:
+                raise TimeoutError(f"no result was there after {timeout} s: call next again")
+            self._refs.remove(ready[0])
+            self._values = list(_core.get(ready[0]))
+        return self._values.pop(0)
 
 
 class AsyncResult:
@@ -44,7 +83,7 @@ class AsyncResult:
                 callback(value)
 
     def get(self, timeout: float | None = None) -> Any:
-        values = [item for chunk in _core.get(self._refs, timeout=timeout) for item in chunk]
+        values = [item for chunk in _in_time(self._refs, timeout) for item in chunk]
         return values[0] if self._single else values
 
     def wait(self, timeout: float | None = None) -> None:
@@ -124,15 +163,15 @@ class Pool:
         refs = [self._submit(func, chunk, {}) for chunk in self._chunks((tuple(args) for args in iterable), chunksize)]
         return AsyncResult(refs, False, callback, error_callback)
 
-    def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        refs = [self._submit(func, chunk, {}) for chunk in self._chunks(((item,) for item in iterable), chunksize)]
-        return itertools.chain.from_iterable(_core.get(ref) for ref in refs)
+    def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1) -> IMapIterator:
+        return self._imap(func, iterable, chunksize, True)
 
-    def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        rest = [self._submit(func, chunk, {}) for chunk in self._chunks(((item,) for item in iterable), chunksize)]
-        while rest:
-            ready, rest = wait(rest)
-            yield from _core.get(ready[0])
+    def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1) -> IMapIterator:
+        return self._imap(func, iterable, chunksize, False)
+
+    def _imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int, ordered: bool) -> IMapIterator:
+        chunks = self._chunks(((item,) for item in iterable), chunksize)
+        return IMapIterator([self._submit(func, chunk, {}) for chunk in chunks], ordered)
 
     def close(self) -> None:
         self._open = False

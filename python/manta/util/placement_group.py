@@ -5,6 +5,8 @@ import functools
 from typing import Any
 
 from .. import _core, _options
+from .._ids import PlacementGroupID
+from ..exceptions import InfeasibleError, NotFoundError
 
 __all__ = ["PlacementGroup", "get_current_placement_group", "get_placement_group", "placement_group",
            "placement_group_table", "remove_placement_group"]
@@ -12,11 +14,15 @@ __all__ = ["PlacementGroup", "get_current_placement_group", "get_placement_group
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")  # by manta::GroupStrategy
 
 
+_MOST_REMOVED = 1000
+_removed: dict[str, dict[str, Any]] = {}  # rows of groups that this process has removed, by id
+
+
 class PlacementGroup:
     """Names a group; can be passed to tasks."""
 
     def __init__(self, id: str, bundles: list[dict[str, float]] | None = None) -> None:
-        self.id = id
+        self.id = PlacementGroupID(id)
         self._bundles = bundles
 
     def ready(self) -> _core.ObjectRef[Any]:
@@ -25,7 +31,10 @@ class PlacementGroup:
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Is it ready, at the latest after that time?"""
-        return _core.wait_group(self.id, int(timeout_seconds * 1e6))
+        try:
+            return _core.wait_group(self.id, int(timeout_seconds * 1e6))
+        except InfeasibleError:  # as it stands; a node that has room may still join
+            return False
 
     @property
     def bundle_specs(self) -> list[dict[str, float]]:
@@ -113,12 +122,21 @@ def get_current_placement_group() -> PlacementGroup | None:
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Gives the resources back; what runs in the group is killed."""
-    _core.remove_group(placement_group.id)
+    row = placement_group_table(placement_group)
+    try:
+        _core.remove_group(placement_group.id)
+    except NotFoundError:
+        if placement_group.id not in _removed:
+            raise
+    if row:
+        _removed[placement_group.id] = {**row, "state": "REMOVED"}
+        while len(_removed) > _MOST_REMOVED:
+            del _removed[next(iter(_removed))]
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """What is known of the group, or of all groups by id."""
-    table: dict[str, Any] = {}
+    table: dict[str, Any] = dict(_removed)
     for id, name, space, strategy, detached, ready, bundles, nodes, why in _core.groups():
         listed = [{key: amount * (_options.MEBIBYTE if key == "memory" else 1) for key, amount in bundle.items()}
                   for bundle in bundles]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from queue import Empty, Full
 from typing import Any
 
@@ -76,21 +77,29 @@ class Queue:
         return self.get(block=False)
 
     def put_nowait_batch(self, items: list[Any]) -> None:
+        if not isinstance(items, Iterable):
+            raise TypeError(f"put_nowait_batch takes a list of items, not {type(items).__qualname__}")
         if not _core.get(self.actor.put_nowait.remote(list(items))):
             raise Full
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
+        if not isinstance(num_items, int):
+            raise TypeError(f"num_items={num_items!r}: it must be an int")
+        if num_items < 0:
+            raise ValueError(f"num_items={num_items}: it must be 0 or more")
         found, items = _core.get(self.actor.get_nowait.remote(num_items))
         if not found:
             raise Empty
         return list(items)
 
     async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        _check(timeout)
         ref = self.actor.put.remote([item], timeout) if block else self.actor.put_nowait.remote([item])
         if not await ref:
             raise Full
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
+        _check(timeout)
         if not block:
             found, items = await self.actor.get_nowait.remote(1)
             item = items[0] if found else None

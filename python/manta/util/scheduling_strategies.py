@@ -43,6 +43,44 @@ class DoesNotExist:
     values: list[str] = []
 
 
+_WORD = "[a-zA-Z0-9](?:[-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+
+
+def _check_text(name: str, key: str, rule: str) -> None:
+    import re
+
+    if not re.fullmatch(rf"(?:[-.a-zA-Z0-9]+/)?{_WORD}", key):
+        raise ValueError(f"{name}: {key!r} is no label's name: letters and digits, with -, _ and . between them, "
+                         "63 characters at most")
+    if not re.fullmatch(rf"(?:!?(?:{_WORD}|in\({_WORD}(?:, *{_WORD})*\)))?", rule):
+        raise ValueError(f"{name}[{key!r}]={rule!r}: it must be 'value', '!value', 'in(a, b)' or '!in(a, b)', each "
+                         "value of letters and digits, with -, _ and . between them, 63 characters at most")
+
+
+def _matches(labels: dict[str, str], rules: list[tuple[str, int, list[str]]]) -> bool:
+    for key, kind, values in rules:
+        here = labels.get(key)
+        fits = {_IN: here in values, _NOT_IN: here not in values, _PRESENT: here is not None, _ABSENT: here is None}
+        if not fits[kind]:
+            return False
+    return True
+
+
+def _selected(options: Any) -> list[tuple[str, int, list[str]]]:
+    """The rules of label_selector or, when no live node fits them, the first of fallback_strategy that one does."""
+    first = label_rules(options.get("label_selector"), "label_selector")
+    others = options.get("fallback_strategy") or []
+    if not others:
+        return first
+    from .. import _core
+
+    nodes = [row[4] for row in _core.nodes()]
+    for rules in (first, *(label_rules(one.get("label_selector"), "fallback_strategy") for one in others)):
+        if any(_matches(labels, rules) for labels in nodes):
+            return rules
+    return first
+
+
 def label_rules(labels: dict[str, Any] | None, name: str) -> list[tuple[str, int, list[str]]]:
     """Of ``{"zone": In("a", "b")}``, and of label_selector's ``{"zone": "in(a, b)"}``, ``"!a"``, ``"!in(a, b)"``."""
     rules = []
@@ -50,6 +88,7 @@ def label_rules(labels: dict[str, Any] | None, name: str) -> list[tuple[str, int
         if not isinstance(key, str) or not key:
             raise ValueError(f"{name}: a label's name must be a string, not {key!r}")
         if isinstance(rule, str):
+            _check_text(name, key, rule)
             negated = rule.startswith("!")
             text = rule.removeprefix("!")
             values = [text]
@@ -121,7 +160,7 @@ def where(options: Any) -> Where | None:
         found = "", False, True, [], [], "", -1
     elif strategy != "DEFAULT":
         found = strategy._where()
-    selector = label_rules(options.get("label_selector"), "label_selector")
+    selector = _selected(options)
     if not selector:
         return found
     base = found or ("", False, False, [], [], "", -1)
@@ -132,5 +171,6 @@ def check(strategy: Any) -> None:
     """ValueError unless it is one."""
     if strategy in ("DEFAULT", "SPREAD") or hasattr(type(strategy), "_where"):
         return
-    raise ValueError(f"scheduling_strategy={strategy!r}: it must be 'DEFAULT', 'SPREAD' or a strategy of "
+    error = ValueError if isinstance(strategy, str) else TypeError
+    raise error(f"scheduling_strategy={strategy!r}: it must be 'DEFAULT', 'SPREAD' or a strategy of "
                      "manta.util.scheduling_strategies")
