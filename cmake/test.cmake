@@ -1,6 +1,6 @@
 # manta_test(FILE.cc [BESIDE_OTHERS] [TIMEOUT SECONDS] [LABELS LABEL...] [ROOMS ROOM...]): a GoogleTest program of
 # tests/, which speaks the public API (ROOMS are for the few that also look inside). Every one of its tests runs in a
-# process of its own under scripts/leftovers, which fails the test when a process, a file or a socket outlives it, or a
+# process of its own under scripts/leftovers, which fails the test when a process or a file of its own outlives it, or a
 # sanitizer reports anything, whichever process it is in.
 function(manta_test file)
   cmake_parse_arguments(arg "BESIDE_OTHERS" "TIMEOUT" "LABELS;ROOMS" ${ARGN})
