@@ -1,0 +1,108 @@
+// The median stopping rule: a trial stops when its best value is worse than the median of the other trials' running
+// means.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "manta/tune/schedule.h"
+
+namespace manta::tune {
+namespace {
+
+// One trial's results. Sums of values from the grace period on make a running mean a binary search.
+class Results {
+ public:
+  void Add(double time, double value, double grace_period, bool max) {
+    ordered_ = ordered_ && (times_.empty() || time >= times_.back());
+    // Comparisons with nan are false, as in Python's max and min: a first nan stays the best.
+    if (times_.empty() || (max ? value > best_ : value < best_)) best_ = value;
+    bool counts = time >= grace_period;
+    times_.push_back(time);
+    values_.push_back(value);
+    sums_.push_back((sums_.empty() ? 0 : sums_.back()) + (counts ? value : 0));
+    counts_.push_back((counts_.empty() ? 0 : counts_.back()) + (counts ? 1 : 0));
+  }
+  double last_time() const { return times_.back(); }
+  double best() const { return best_; }
+
+  // The mean of the results between the grace period and the time; nan if there are none.
+  double Mean(double time, double grace_period) const {
+    if (ordered_) {
+      auto n = std::ranges::upper_bound(times_, time) - times_.begin();
+      return n == 0 || counts_[n - 1] == 0 ? std::numeric_limits<double>::quiet_NaN() : sums_[n - 1] / counts_[n - 1];
+    }
+    double sum = 0;
+    int n = 0;
+    for (std::size_t i = 0; i < times_.size(); ++i) {
+      if (times_[i] < grace_period || times_[i] > time) continue;
+      sum += values_[i];
+      ++n;
+    }
+    return n == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / n;
+  }
+
+ private:
+  std::vector<double> times_, values_, sums_;
+  std::vector<int> counts_;
+  double best_ = 0;
+  bool ordered_ = true;  // false after a trial was restored to an earlier time
+};
+
+double Median(std::vector<double> values) {
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 == 1) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+class MedianScheduler : public Scheduler {
+ public:
+  explicit MedianScheduler(MedianStopping options) : options_(options) {}
+
+  Decision OnResult(TrialNumber trial, double time, double value, const TrialStates& states) override {
+    if (stopped_.contains(trial)) return {};
+    bool max = options_.mode == Mode::kMax;
+    Results& own = results_[trial];
+    own.Add(time, value, options_.grace_period, max);
+    if (time < options_.grace_period) return {};
+    std::vector<double> means;
+    for (const auto& [other, results] : results_) {
+      if (other == trial || results.last_time() < time) continue;
+      double mean = results.Mean(time, options_.grace_period);
+      if (std::isfinite(mean)) means.push_back(mean);
+    }
+    if (static_cast<int>(means.size()) < options_.min_samples_required) return WithoutSamples(trial, time, states);
+    double median = Median(std::move(means));
+    bool better = max ? own.best() > median : own.best() < median;
+    if (better || own.best() == median) return {};
+    stopped_.insert(trial);
+    return {options_.hard_stop ? Decision::Kind::kStop : Decision::Kind::kPause};
+  }
+
+  void OnComplete(TrialNumber trial, double time, double value) override {
+    results_[trial].Add(time, value, options_.grace_period, options_.mode == Mode::kMax);
+  }
+
+ private:
+  // The trial yields to waiting trials, so that there will be samples to compare it with.
+  Decision WithoutSamples(TrialNumber trial, double time, const TrialStates& states) {
+    auto paused = last_pause_.find(trial);
+    if (paused != last_pause_.end() && time - paused->second <= options_.min_time_slice) return {};
+    if (!states.FirstPending() && !states.FirstPaused()) return {};
+    last_pause_[trial] = time;
+    return {Decision::Kind::kPause};
+  }
+
+  MedianStopping options_;
+  std::unordered_map<TrialNumber, Results> results_;
+  std::unordered_map<TrialNumber, double> last_pause_;
+  std::unordered_set<TrialNumber> stopped_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> MakeScheduler(MedianStopping options) { return std::make_unique<MedianScheduler>(options); }
+
+}  // namespace manta::tune
