@@ -12,7 +12,7 @@ SEED ?= 1
 BUILD = cmake --build --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick soak bench paper check format asan tsan deb install install-deps clean
+.PHONY: help demo test quick soak bench paper check format asan tsan deb wheel install install-deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -63,8 +63,8 @@ check:  ## format, layering, pure archives, header self-containment, documents, 
 	scripts/protocols --check
 	cmake --preset dev -Wno-dev
 	$(BUILD) dev -j $(JOBS) --target headers
-	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim
-	scripts/pure build/dev types rules sim
+	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim manta_tune_search
+	scripts/pure build/dev types rules sim tune_search
 	mypy --config-file pyproject.toml
 	MYPYPATH=python mypy --strict python/tests/typing_check.py
 	scripts/ruff check python examples/python
@@ -89,14 +89,19 @@ deb:  ## a Debian package in build/release
 	cd build/release && cpack -G DEB
 	@ls -l build/release/*.deb
 
+wheel:  ## wheels for Python 3.11 to 3.13 (those that are here) in build/wheels, which install without a compiler
+	@scripts/install-deps build wheel
+	scripts/wheel
+
 install:  ## release build, then into PREFIX (/usr/local)
 	@scripts/install-deps build
 	cmake --preset release -Wno-dev
 	$(BUILD) release -j $(JOBS)
 	cmake --install build/release $(if $(PREFIX),--prefix $(PREFIX))
+	@[ "$$(id -u)" != 0 ] || ldconfig  # else programs find the library only after the next start of the machine
 
 install-deps:  ## install every package that any target here needs
-	@scripts/install-deps build test check bench paper deb
+	@scripts/install-deps build test check bench paper deb wheel
 
 clean:  ## remove build/
 	rm -rf build

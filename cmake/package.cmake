@@ -12,8 +12,38 @@ foreach(program ${MANTA_PROGRAMS} manta-bench)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
-install(DIRECTORY include/manta DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(FILES LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY include/manta DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
+  PATTERN tune EXCLUDE)  # until the package has a library that these headers belong to
+# Where they are in the source tree, so that their links hold.
+install(FILES LICENSE CHANGELOG.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*/CMakeLists.txt"
+  PATTERN "*.cc" PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+
+# Manual pages, and the completion of `manta` for bash, from what the programs say for --help.
+find_program(MANTA_PYTHON python3 HINTS /usr/bin)
+if(MANTA_PYTHON AND NOT MANTA_SANITIZE AND NOT DEFINED SKBUILD)
+  set(manuals)
+  foreach(program ${MANTA_PROGRAMS} manta-bench)
+    if(TARGET ${program})
+      get_target_property(name ${program} OUTPUT_NAME)
+      if(NOT name)
+        set(name ${program})
+      endif()
+      set(page ${CMAKE_BINARY_DIR}/package/${name}.1.gz)
+      set(completion)
+      if(program STREQUAL "manta_cli")
+        set(completion ${CMAKE_BINARY_DIR}/package/manta)
+      endif()
+      add_custom_command(OUTPUT ${page} ${completion} DEPENDS ${program} scripts/manual VERBATIM
+        COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/manual $<TARGET_FILE:${program}> ${PROJECT_VERSION} ${page}
+          ${completion})
+      list(APPEND manuals ${page})
+    endif()
+  endforeach()
+  add_custom_target(manuals ALL DEPENDS ${manuals})
+  install(FILES ${manuals} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${CMAKE_BINARY_DIR}/package/manta DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endif()
 
 install(EXPORT manta NAMESPACE manta:: FILE mantaTargets.cmake DESTINATION ${config_dir})
 file(WRITE ${CMAKE_BINARY_DIR}/package/mantaConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/mantaTargets.cmake)\n")

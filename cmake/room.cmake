@@ -35,21 +35,40 @@ function(manta_room name)
       add_dependencies(fuzzers ${program})
     endforeach()
   elseif(MANTA_TESTS AND tests)
-    add_executable(${name}_test ${tests})
-    target_compile_options(${name}_test PRIVATE $<$<CONFIG:Debug>:-O0>)  # compiled more often than it is waited for
-    target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gmock GTest::gtest_main)
-    add_dependencies(quick_tests ${name}_test)
-    set(timeout 60)
-    if(MANTA_SANITIZE)
-      set(timeout 240)
-    endif()
-    if(MANTA_SANITIZE)
-      # It sees the sanitizer's reports of all processes, also of those whose end the test does not look at.
-      set_target_properties(${name}_test PROPERTIES CROSSCOMPILING_EMULATOR
-        "${MANTA_PYTHON};${PROJECT_SOURCE_DIR}/scripts/leftovers;run;--timeout;230;--")
-    endif()
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
-      PROPERTIES TIMEOUT ${timeout} LABELS quick)
+    manta_room_tests(${name} ${tests})
+  endif()
+endfunction()
+
+# manta_room_tests(NAME FILE...): the tests of a room as the program NAME_test.
+function(manta_room_tests name)
+  add_executable(${name}_test ${ARGN})
+  target_compile_options(${name}_test PRIVATE $<$<CONFIG:Debug>:-O0>)  # compiled more often than it is waited for
+  target_link_libraries(${name}_test PRIVATE manta_${name} GTest::gmock GTest::gtest_main)
+  add_dependencies(quick_tests ${name}_test)
+  set(timeout 60)
+  if(MANTA_SANITIZE)
+    set(timeout 240)
+  endif()
+  if(MANTA_SANITIZE)
+    # It sees the sanitizer's reports of all processes, also of those whose end the test does not look at.
+    set_target_properties(${name}_test PROPERTIES CROSSCOMPILING_EMULATOR
+      "${MANTA_PYTHON};${PROJECT_SOURCE_DIR}/scripts/leftovers;run;--timeout;230;--")
+  endif()
+  gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${name}."
+    PROPERTIES TIMEOUT ${timeout} LABELS quick)
+endfunction()
+
+# manta_lib_room(NAME): the folder's sources, a room of a library, as a static archive manta_NAME that sees the public
+# headers and libs/ only; its *_test.cc as the program NAME_test.
+function(manta_lib_room name)
+  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  add_library(manta_${name} STATIC ${sources})
+  target_include_directories(manta_${name} PUBLIC ${PROJECT_SOURCE_DIR}/libs ${PROJECT_SOURCE_DIR}/include)
+  if(MANTA_TESTS AND tests)
+    manta_room_tests(${name} ${tests})
   endif()
 endfunction()
 
@@ -63,6 +82,9 @@ function(manta_library)
   set_target_properties(manta PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     LINKER_LANGUAGE CXX LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  if(DEFINED SKBUILD)  # a wheel has no links: with a second name the library would be in it twice
+    set_target_properties(manta PROPERTIES VERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  endif()
   target_include_directories(manta INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(manta INTERFACE cxx_std_20)

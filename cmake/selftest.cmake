@@ -9,13 +9,27 @@ elseif(TARGET faulty AND MANTA_SANITIZE MATCHES thread)
 endif()
 add_test(NAME scripts.leftovers COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers selftest ${faulty})
 add_test(NAME scripts.checks COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/selftest)
-set_tests_properties(docs layering scripts.leftovers scripts.checks PROPERTIES TIMEOUT 60 LABELS quick)
+add_test(NAME wheel.requirements COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR}
+  -DFOLDER=${CMAKE_BINARY_DIR}/requirements -P ${PROJECT_SOURCE_DIR}/tests/requirements.cmake)
+set_tests_properties(docs layering scripts.leftovers scripts.checks wheel.requirements PROPERTIES TIMEOUT 60 LABELS quick)
 if(faulty)
   set_tests_properties(scripts.leftovers PROPERTIES TIMEOUT 240)
 endif()
 if(TARGET manta_rules)
   add_test(NAME pure COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} types rules sim)
   set_tests_properties(pure PROPERTIES TIMEOUT 60)
+endif()
+if(TARGET manta_tune_search)
+  add_test(NAME pure.libs COMMAND ${PROJECT_SOURCE_DIR}/scripts/pure ${CMAKE_BINARY_DIR} tune_search)
+  set_tests_properties(pure.libs PROPERTIES TIMEOUT 60)
+endif()
+
+# The wheel, in an environment of its own, as a cluster of two hosts. Its build is mostly found in ccache; without that,
+# it is the whole engine.
+if(TARGET manta_python)
+  add_test(NAME wheel.cluster COMMAND ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/leftovers run --network --timeout 1190 --
+    ${MANTA_PYTHON} ${PROJECT_SOURCE_DIR}/tests/wheel.py ${PROJECT_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${MANTA_PYTHON})
+  set_tests_properties(wheel.cluster PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 LABELS package RUN_SERIAL ON)
 endif()
 
 # Each example, alone, against an installed package. A sanitized library would need sanitized programs: there the ones of
