@@ -1,6 +1,7 @@
 // manta-bench-links: what the closed door costs. Ping-pong and bulk over loopback: bare TCP, a link with the
-// token's handshake, and TLS; and how long each takes to open. Two threads, one on each side; medians of several
-// rounds that take turns, so that all three see the same weather.
+// token's handshake, TLS by OpenSSL, and TLS with the records of bulk transfers (wire/tls/records.h); and how long each
+// takes to open. Two threads, one on each side; medians of several rounds that take turns, so that all see the same
+// load.
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -180,6 +181,13 @@ int main() {
   rows.push_back({"bare TCP", [] { return Bare(); }, {}, {}, {}, {}});
   rows.push_back({"token", [&] { return token.Open(); }, {}, {}, {}, {}});
   rows.push_back({"TLS", [&] { return tls.Open(); }, {}, {}, {}, {}});
+  const auto bulk = [&] {
+    Ends ends = tls.Open();
+    ends.near.ExpectBulk();
+    ends.far.ExpectBulk();
+    return ends;
+  };
+  rows.push_back({"TLS, bulk", bulk, {}, {}, {}, {}});
   for (int round = 0; round < kRounds; ++round) {
     for (Row& row : rows) {
       Ends ends = row.open();

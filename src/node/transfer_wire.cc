@@ -107,6 +107,7 @@ std::uint64_t PartSum::value() const {
 
 TransferWire::TransferWire(wire::Stream stream) : stream_(std::move(stream)), raw_(stream_.raw_fd()) {
   if (raw_ >= 0) fcntl(raw_, F_SETFL, fcntl(raw_, F_GETFL) & ~O_NONBLOCK);
+  stream_.ExpectBulk();
 }
 
 void TransferWire::Interrupt() const { shutdown(stream_.fd(), SHUT_RDWR); }

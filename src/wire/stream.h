@@ -33,11 +33,16 @@ class Stream {
   Stream& operator=(Stream&& other) noexcept;
   ~Stream() { Close(); }
 
-  // kSome with at least one byte, unless `into` is empty. kClosed also after a reset.
+  // kSome with at least one byte, unless `into` is empty. kClosed also after a reset, but not under TLS: there an end
+  // that the peer did not announce is kFailed.
   IoResult Read(std::span<std::byte> into, std::vector<base::Fd>* fds = nullptr);
   // May take fewer than all. Under TLS what was taken may still wait for the socket: while WantsWrite(), call again
   // (with more, or with none) when it is writable. kClosed: the peer is gone; it may have left words to read.
   IoResult Write(std::span<const std::byte> bytes, std::span<const int> fds = {});
+  // Many bytes follow: TLS may use records that are faster for these. Nothing changes for the peer.
+  void ExpectBulk() {
+    if (tls_) tls_->UseBulkRecords();
+  }
   // The peer learns that this is the end; the descriptor stays until Close or destruction.
   void Shutdown();
   void Close();

@@ -25,7 +25,7 @@ namespace manta::wire {
 enum class IoState : std::uint8_t {
   kSome,        // `bytes` of them
   kWouldBlock,  // none now
-  kClosed,      // the peer closed, in order
+  kClosed,      // the peer closed, in order: under TLS with close_notify
   kFailed,      // see failure()
 };
 struct IoResult {
@@ -45,6 +45,9 @@ class TlsSession {
   virtual IoResult Write(std::span<const std::byte> bytes) = 0;
   // Tells the peer that this is the end and no cut. Best effort.
   virtual void Close() = 0;
+  // For a bulk transfer, right after the link's handshake: from here on the records are ours instead of OpenSSL's, if
+  // they are faster here (wire/tls/records.h). The peer need not do the same. False: OpenSSL goes on.
+  virtual bool UseBulkRecords() = 0;
   // Bytes may be had without the socket becoming readable.
   [[nodiscard]] virtual bool Buffered() const = 0;
   // Has encrypted bytes that the socket did not take; call Write (also with none) when it is writable.

@@ -326,6 +326,84 @@ TEST_F(TlsTest, APeerThatVanishesIsAnEndNotACrash) {
   for (int i = 0; i < 10; ++i) (void)dialled.stream.Write(BytesOf(std::string(100000, 'x')));
 }
 
+TEST_F(TlsTest, AnEndThatThePeerDidNotAnnounceIsAFailureAndAnAnnouncedOneIsNot) {
+  ListenTls();
+  for (const bool bulk : {false, true}) {
+    for (const bool announced : {false, true}) {
+      Link dialled;
+      Link accepted;
+      Connect(TlsOptions(), &dialled, &accepted);
+      if (bulk) dialled.stream.ExpectBulk();
+      ASSERT_TRUE(accepted.stream.WriteAll(BytesOf("last words"), 1'000'000).ok());
+      if (!announced) shutdown(accepted.stream.fd(), SHUT_RDWR);
+      accepted.stream.Close();
+      std::array<std::byte, 10> words{};
+      ASSERT_TRUE(dialled.stream.ReadAll(words, 1'000'000).ok());
+      const Result<std::size_t> got = dialled.stream.ReadSome(words, 1'000'000);
+      if (announced) {
+        EXPECT_TRUE(got.ok() && got.value() == 0) << "bulk " << bulk;
+      } else {
+        EXPECT_THAT(got.status().message(), testing::HasSubstr("without close_notify")) << "bulk " << bulk;
+      }
+    }
+  }
+}
+
+TEST_F(TlsTest, EitherEndOrBothMayUseBulkRecordsAndMuchDataArrivesWhole) {
+  ListenTls();
+  for (int ends = 0; ends < 4; ++ends) {
+    Link dialled;
+    Link accepted;
+    Connect(TlsOptions(), &dialled, &accepted);
+    // Some of it was read before, and the rest of that record was decrypted.
+    ASSERT_TRUE(dialled.stream.WriteAll(BytesOf("beforehand"), 1'000'000).ok());
+    std::array<std::byte, 6> before{};
+    ASSERT_TRUE(accepted.stream.ReadAll(before, 1'000'000).ok());
+    if ((ends & 1) != 0) dialled.stream.ExpectBulk();
+    if ((ends & 2) != 0) accepted.stream.ExpectBulk();
+    std::string sent(3'000'000, '?');
+    for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 31 / 7);
+    std::thread writer([&] { EXPECT_TRUE(dialled.stream.WriteAll(BytesOf(sent), 5'000'000).ok()); });
+    std::string got(4 + sent.size(), '?');
+    const Status status = accepted.stream.ReadAll(std::as_writable_bytes(std::span(got)), 5'000'000);
+    writer.join();
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(got == "hand" + sent) << ends;
+    ASSERT_TRUE(accepted.stream.WriteAll(BytesOf("thanks"), 1'000'000).ok());
+    ASSERT_TRUE(dialled.stream.ReadAll(before, 1'000'000).ok());
+  }
+}
+
+TEST_F(TlsTest, ARecordThatIsBrokenOnTheWayEndsTheConnectionWithAnAlert) {
+  ListenTls();
+  for (const bool bulk : {false, true}) {
+    Link dialled;
+    Link accepted;
+    Connect(TlsOptions(), &dialled, &accepted);
+    if (bulk) accepted.stream.ExpectBulk();
+    const std::array<unsigned char, 24> forged = {23, 3, 3, 0, 19};
+    ASSERT_EQ(send(dialled.stream.fd(), forged.data(), forged.size(), 0), static_cast<ssize_t>(forged.size()));
+    std::array<std::byte, 16> buffer{};
+    EXPECT_FALSE(accepted.stream.ReadSome(buffer, 1'000'000).ok());
+    const Result<std::size_t> told = dialled.stream.ReadSome(buffer, 1'000'000);
+    EXPECT_THAT(told.status().message(), testing::ContainsRegex("bad record mac")) << "bulk " << bulk;
+  }
+}
+
+TEST_F(TlsTest, TheSwitchLeavesBulkTransfersToOpenSsl) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not loaded TLS yet
+  EXPECT_EXIT(
+      {
+        setenv("MANTA_TLS_BULK", "openssl", 1);
+        ListenTls();
+        Link dialled;
+        Link accepted;
+        Connect(TlsOptions(), &dialled, &accepted);
+        std::_Exit(dialled.stream.tls()->UseBulkRecords() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST_F(TlsTest, FramesTravelOverConnectionsOfBothKinds) {
   ListenTls();
   for (const bool encrypted : {false, true}) {

@@ -70,6 +70,14 @@ struct RecordKeys::Wide {
 struct RecordKeys::Wide {};
 #endif
 
+bool BulkRecordsPay() {
+#if defined(MANTA_IPSEC_MB)
+  return Manager() != nullptr;
+#else
+  return false;
+#endif
+}
+
 RecordKeys::RecordKeys([[maybe_unused]] bool wide) : cipher_(EVP_CIPHER_CTX_new()) {
   if (!cipher_) std::abort();
 #if defined(MANTA_IPSEC_MB)
@@ -83,9 +91,10 @@ RecordKeys::~RecordKeys() {
   if (wide_) OPENSSL_cleanse(wide_.get(), sizeof *wide_);
 }
 
-void RecordKeys::Set(const Digest& secret) {
+void RecordKeys::Set(const Digest& secret, std::uint64_t sequence) {
   secret_ = secret;
   Derive();
+  sequence_ = sequence;
 }
 
 void RecordKeys::Update() {
@@ -149,8 +158,8 @@ std::size_t RecordKeys::Seal(std::span<const std::byte> content, ContentType typ
   return kRecordHeader + body;
 }
 
-bool RecordKeys::Open(std::span<const std::byte> record, std::byte* content, ContentType* type) {
-  if (record.size() < kRecordExtra) return false;
+bool RecordKeys::Open(std::span<const std::byte> record, std::byte* content, std::byte* last) {
+  if (record.size() < kRecordExtra || sequence_ >= kMostRead) return false;
   const std::array<unsigned char, 12> nonce = NextNonce();
   const std::size_t size = record.size() - kRecordExtra;
   const unsigned char* const header = Bytes(record.data());
@@ -167,7 +176,7 @@ bool RecordKeys::Open(std::span<const std::byte> record, std::byte* content, Con
     IMB_AES128_GCM_DEC_UPDATE(manager, &wide_->key, &wide_->context, &type_byte, hidden + size, 1);
     IMB_AES128_GCM_DEC_FINALIZE(manager, &wide_->key, &wide_->context, expected, kTag);
     good = CRYPTO_memcmp(expected, tag, kTag) == 0;
-    *type = static_cast<ContentType>(type_byte);
+    *last = static_cast<std::byte>(type_byte);
     return good;
   }
 #endif
@@ -181,7 +190,7 @@ bool RecordKeys::Open(std::span<const std::byte> record, std::byte* content, Con
          EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, kTag, const_cast<unsigned char*>(tag)) == 1 &&
          EVP_DecryptFinal_ex(cipher, none, &count) == 1;
   if (!good) ERR_clear_error();
-  *type = static_cast<ContentType>(type_byte);
+  *last = static_cast<std::byte>(type_byte);
   return good;
 }
 

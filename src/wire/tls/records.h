@@ -1,10 +1,11 @@
-// Records of TLS 1.3 (RFC 8446, section 5) under the keys that the handshake agreed on: OpenSSL shakes hands, and from
-// then on this is what is on the wire. What the kernel would do (kTLS), where it had it.
+// Encryption of TLS 1.3 records (RFC 8446, section 5) under the keys that the handshake agreed on, for bulk transfers
+// of objects (BulkRecords in session.cc). Everything else is left to OpenSSL.
 //
 // Why not OpenSSL's own: it copies every byte twice more at either end, which costs as much as the encryption, and its
 // AES-GCM of 3.0 does not know the wide instructions of newer processors (doc/security.md has the figures). Here bytes
-// are encrypted from the caller's memory into what is sent, and decrypted into the caller's memory; by libipsec-mb
-// where that was there at the build and the processor has VAES, else by OpenSSL's libcrypto. Both give the same bytes.
+// are encrypted from the caller's memory into what is sent, and decrypted into the caller's memory, by libipsec-mb with
+// VAES. Without these the gain is less than the half that justifies a second implementation: see BulkRecordsPay.
+// The same by OpenSSL's libcrypto is for tests, which compare the two.
 //
 // AES-128-GCM with SHA-256 only; the context offers nothing else.
 #pragma once
@@ -19,20 +20,20 @@
 #include <string_view>
 
 #include "wire/tls/openssl.h"
+#include "wire/tls/record_format.h"
 
 namespace manta::wire::tls {
 
-inline constexpr std::size_t kRecordHeader = 5;
-inline constexpr std::size_t kRecordContent = 16U << 10;         // bytes of one record, at most
-inline constexpr std::size_t kRecordExtra = kRecordHeader + 17;  // header, the content's type, and the tag
-
-enum class ContentType : std::uint8_t { kAlert = 21, kHandshake = 22, kData = 23 };
+// Whether this build and this processor have what makes our own records worth it.
+[[nodiscard]] bool BulkRecordsPay();
 
 // The keys of one direction. One thread at a time.
 class RecordKeys {
  public:
-  // So many records are safe under one key: a few less than RFC 8446, 5.5 says.
+  // So many records are safe under one key: a few less than the 2^24.5 of RFC 8446, 5.5. Writers change keys then.
   static constexpr std::uint64_t kMostRecords = 1ULL << 24;
+  // Readers take a few more, up to that limit, and nothing beyond.
+  static constexpr std::uint64_t kMostRead = 23'726'566;
 
   // `wide` false: by OpenSSL alone, whatever there is; for tests that compare.
   explicit RecordKeys(bool wide = true);
@@ -40,17 +41,18 @@ class RecordKeys {
   RecordKeys(const RecordKeys&) = delete;
   RecordKeys& operator=(const RecordKeys&) = delete;
 
-  // The traffic secret of the handshake.
-  void Set(const Digest& secret);
+  // The traffic secret of the handshake, under which so many records went by already.
+  void Set(const Digest& secret, std::uint64_t sequence = 0);
   // The next ones, after a key update.
   void Update();
   [[nodiscard]] bool worn() const { return sequence_ >= kMostRecords; }
 
   // Writes the record of this content, which has kRecordExtra bytes more; how many in all.
   std::size_t Seal(std::span<const std::byte> content, ContentType type, std::byte* out);
-  // `record`: header and all. Writes its content, which has kRecordExtra bytes less. False: it is forged, or broken;
-  // what was written then is worth nothing.
-  bool Open(std::span<const std::byte> record, std::byte* content, ContentType* type);
+  // `record`: header and all, RecordSize bytes. Writes what was inside but for the last byte, which is *last:
+  // kRecordExtra bytes less (see WithoutPadding). False: it is forged or broken, or the key is worn out; what was
+  // written then is worth nothing.
+  bool Open(std::span<const std::byte> record, std::byte* content, std::byte* last);
 
  private:
   struct Wide;  // of libipsec-mb

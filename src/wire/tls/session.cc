@@ -1,17 +1,24 @@
-// TLS connections over non-blocking sockets, and the entry to this shared object.
+// TLS connections over non-blocking sockets.
 //
-// OpenSSL shakes hands; the records after that are ours (wire/tls/records.h), under the traffic secrets that it tells
-// by the callback made for that. There are no tickets, so nothing is sent under these keys before we do it.
+// OpenSSL shakes hands, and then reads and writes the records, too. Only a bulk transfer of objects goes on with
+// records of ours, where they are worth it (wire/tls/records.h): UseBulkRecords takes over between two records, under
+// the traffic secrets that OpenSSL tells by the callback made for that. Each end does so for itself, since the bytes
+// are the same.
 //
 // Both read from and write to the same buffers. Many records come in by one recv, and go out by one send, never with
 // SIGPIPE (the user's program may not have it ignored), and a caller may change its mind about what to write next after
-// the socket was full.
+// the socket was full. OpenSSL is given whole records only, so that it never holds a part of one.
+//
+// An end without close_notify is a failure and no end: an adversary may cut a connection, but not end it.
+#include "wire/tls/session.h"
+
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "wire/tls/openssl.h"
@@ -23,7 +30,12 @@ namespace {
 constexpr std::size_t kBatch = 256U << 10;  // encrypted ahead of the socket
 constexpr std::size_t kReadAhead = 256U << 10;
 constexpr std::size_t kMostOutgoing = kBatch + (64U << 10);  // what the handshake, alerts and key updates add
-static_assert(kReadAhead > kRecordContent + kRecordExtra);
+constexpr std::size_t kMostIncoming = kRecordHeader + kRecordContent + 256;  // a record of any cipher
+static_assert(kReadAhead > kMostIncoming);
+// Records of the token's handshake before a bulk transfer begins. A peer that has sent more may have changed its keys.
+constexpr std::uint64_t kMostBefore = 64;
+
+constexpr int kMostEmpty = 32;  // records without data in a row, from a peer of a bulk transfer
 
 // A message of type 24 and length 1: new keys from the next record on, and none wanted back. Each end counts its own.
 constexpr std::array kKeyUpdate = {std::byte{24}, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}};
@@ -82,7 +94,12 @@ class Session final : public TlsSession {
     if (!failure_.empty()) return Step::kFailed;
     if (!flushed) return Step::kWantsWrite;
     if (done != 1) return Step::kWantsRead;
-    return TakeOver() ? Step::kDone : Step::kFailed;
+    if (!handshaken_) {
+      handshaken_ = true;
+      read_records_.Restart();
+      written_records_.Restart();
+    }
+    return Step::kDone;
   }
 
   IoResult Read(std::span<std::byte> into) override {
@@ -97,7 +114,7 @@ class Session final : public TlsSession {
         total += count;
         continue;
       }
-      const Got got = ReadRecord(into.subspan(total), &total);
+      const Got got = bulk_ ? ReadRecord(into.subspan(total), &total) : ReadByOpenSsl(into.subspan(total), &total);
       if (got == Got::kRecord) continue;
       if (got == Got::kNotYet) starved_ = true;
       if (got == Got::kNotYet || total > 0) break;  // what arrived first; the end is found again by the next call
@@ -113,9 +130,13 @@ class Session final : public TlsSession {
     if (!flushed) return {IoState::kWouldBlock, 0};
     std::size_t taken = 0;
     while (taken < bytes.size() && out_size_ + kRecordContent + kRecordExtra <= kBatch) {
-      if (write_keys_.worn()) UpdateWriteKeys();
       const std::size_t count = std::min(bytes.size() - taken, kRecordContent);
-      Seal(bytes.subspan(taken, count), ContentType::kData);
+      if (bulk_) {
+        if (bulk_->write.worn()) UpdateWriteKeys();
+        Seal(bytes.subspan(taken, count), ContentType::kData);
+      } else if (!WriteByOpenSsl(bytes.subspan(taken, count))) {
+        break;
+      }
       taken += count;
     }
     Flush();
@@ -125,14 +146,42 @@ class Session final : public TlsSession {
   }
 
   void Close() override {
-    if (!failure_.empty() || gone_ || !taken_over_) return;
-    constexpr std::array kCloseNotify = {std::byte{1}, std::byte{0}};
+    if (!failure_.empty() || gone_ || !handshaken_) return;
     Flush();
-    Seal(kCloseNotify, ContentType::kAlert);
+    if (bulk_) {
+      Say(Alert::kCloseNotify);
+    } else {
+      SSL_shutdown(ssl_);  // once: the peer's own is not waited for
+      ERR_clear_error();
+    }
     Flush();
   }
 
-  [[nodiscard]] bool Buffered() const override { return left_ > 0 || (!starved_ && taken_ < filled_); }
+  bool UseBulkRecords() override {
+    if (bulk_) return true;
+    // Between two records, with nothing in OpenSSL that was not read: what it decrypted last is kept.
+    if (!handshaken_ || !failure_.empty() || !has_secrets_[0] || !has_secrets_[1] || !read_records_.between() ||
+        !written_records_.between() || read_records_.count() > kMostBefore || written_records_.count() > kMostBefore) {
+      return false;
+    }
+    while (left_ == 0 && SSL_pending(ssl_) > 0) {
+      if (!rest_) rest_ = std::make_unique_for_overwrite<std::byte[]>(kRecordContent);
+      const int count = SSL_read(ssl_, rest_.get(), SSL_pending(ssl_));
+      if (count <= 0) return false;
+      rest_at_ = 0;
+      left_ = static_cast<std::size_t>(count);
+    }
+    bulk_ = std::make_unique<Bulk>();
+    const std::size_t own = SSL_is_server(ssl_) == 1 ? 1 : 0;
+    bulk_->write.Set(secrets_[own], written_records_.count());
+    bulk_->read.Set(secrets_[1 - own], read_records_.count());
+    for (Digest& secret : secrets_) OPENSSL_cleanse(secret.data(), secret.size());
+    return true;
+  }
+
+  [[nodiscard]] bool Buffered() const override {
+    return left_ > 0 || (ssl_ != nullptr && SSL_pending(ssl_) > 0) || (!starved_ && taken_ < filled_);
+  }
   [[nodiscard]] bool WantsWrite() const override { return sent_ < out_size_; }
   [[nodiscard]] std::string failure() const override { return failure_; }
 
@@ -180,96 +229,147 @@ class Session final : public TlsSession {
 
   enum class Got : std::uint8_t { kRecord, kNotYet, kEnd, kFailed };
 
-  // From OpenSSL, which has shaken hands and read not a byte more.
-  bool TakeOver() {
-    if (taken_over_) return true;
-    if (!has_secrets_[0] || !has_secrets_[1] || SSL_has_pending(ssl_) == 1) {
-      failure_ = "the TLS handshake gave no keys";
-      return false;
-    }
-    const std::size_t own = SSL_is_server(ssl_) == 1 ? 1 : 0;
-    write_keys_.Set(secrets_[own]);
-    read_keys_.Set(secrets_[1 - own]);
-    for (Digest& secret : secrets_) OPENSSL_cleanse(secret.data(), secret.size());
-    taken_over_ = true;
-    return true;
-  }
+  // The keys of a bulk transfer.
+  struct Bulk {
+    RecordKeys read;
+    RecordKeys write;
+    int empty = 0;  // records without data since the last one with some
+  };
 
   Got Broken(std::string why) {
     if (failure_.empty()) failure_ = std::move(why);
     return Got::kFailed;
   }
+  // The same, and tells the peer.
+  Got Refuse(Alert alert, std::string why) {
+    if (failure_.empty()) {
+      Say(alert);
+      Flush();
+    }
+    return Broken(std::move(why));
+  }
+  void Say(Alert alert) {
+    const std::byte level{static_cast<unsigned char>(alert == Alert::kCloseNotify ? 1 : 2)};
+    const std::array message = {level, static_cast<std::byte>(alert)};
+    Seal(message, ContentType::kAlert);
+  }
+  Got Cut() { return Broken("the connection was cut: it ended without close_notify"); }
 
-  // Of the record that begins at taken_, of which the header is there. 0: it is none.
-  [[nodiscard]] std::size_t RecordSize() const {
-    const auto byte = [&](std::size_t i) {
-      return static_cast<std::size_t>(static_cast<unsigned char>(in_[taken_ + i]));
-    };
-    const std::size_t size = kRecordHeader + (byte(3) << 8 | byte(4));
-    const bool good = byte(0) == static_cast<std::size_t>(ContentType::kData) && byte(1) == 3 && size >= kRecordExtra &&
-                      size <= kRecordContent + kRecordExtra;
-    return good ? size : 0;
+  Got ReadByOpenSsl(std::span<std::byte> into, std::size_t* total) {
+    if (!failure_.empty()) return Got::kFailed;
+    if (closed_) return Got::kEnd;
+    ERR_clear_error();
+    std::size_t count = 0;
+    const int read = SSL_read_ex(ssl_, into.data(), into.size(), &count);
+    if (WantsWrite()) Flush();  // it answered a key update, or refused what came
+    if (read == 1) {
+      *total += count;
+      return Got::kRecord;
+    }
+    const int error = SSL_get_error(ssl_, read);
+    if (error == SSL_ERROR_WANT_READ) return Got::kNotYet;
+    if (error == SSL_ERROR_ZERO_RETURN) {
+      closed_ = true;
+      taken_ = filled_;  // what follows it is nobody's
+      return Got::kEnd;
+    }
+    if (socket_error_ != 0) return Broken(std::strerror(socket_error_));
+    if (ended_) {
+      ERR_clear_error();
+      return Cut();
+    }
+    SetFailure(error);
+    return Got::kFailed;
+  }
+
+  // One record at most. Into what goes out, which has room for it.
+  bool WriteByOpenSsl(std::span<const std::byte> bytes) {
+    ERR_clear_error();
+    if (written_records_.count() - keys_since_ >= RecordKeys::kMostRecords) {
+      keys_since_ = written_records_.count();
+      if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) SetFailure(SSL_ERROR_SSL);
+    }
+    std::size_t count = 0;
+    const int written = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
+    if (written == 1) return true;
+    SetFailure(SSL_get_error(ssl_, written));
+    return false;
   }
 
   // Decrypts the next record into `into` and adds to *total, or, if it is larger, into rest_.
   Got ReadRecord(std::span<std::byte> into, std::size_t* total) {
     if (!failure_.empty()) return Got::kFailed;
+    if (closed_) return Got::kEnd;
     std::size_t size = 0;
     for (;;) {
       if (filled_ - taken_ >= kRecordHeader) {
-        size = RecordSize();
-        if (size == 0) return Broken("what came is no record of TLS");
+        Alert alert{};
+        size = RecordSize(Incoming().first<kRecordHeader>(), &alert);
+        if (size == 0) return Refuse(alert, "what came is no record of TLS");
         if (filled_ - taken_ >= size) break;
       }
-      // A peer that is killed sends no farewell: frames have their lengths, so an end is an end.
-      if (ended_) return Got::kEnd;
+      if (ended_) return Cut();
       if (Refill() || ended_) continue;
       return socket_error_ != 0 ? Broken(std::strerror(socket_error_)) : Got::kNotYet;
     }
-    const std::span record(reinterpret_cast<const std::byte*>(in_.get()) + taken_, size);
+    const std::span record = Incoming().first(size);
     taken_ += size;
     const std::size_t content = size - kRecordExtra;
     const bool fits = content <= into.size();
     if (!fits && !rest_) rest_ = std::make_unique_for_overwrite<std::byte[]>(kRecordContent);
     std::byte* const where = fits ? into.data() : rest_.get();
-    ContentType type{};
-    if (!read_keys_.Open(record, where, &type)) return Broken("a record was forged, or broken on the way");
-    if (type != ContentType::kData) return OnControl(type, {where, content});
+    std::byte last{};
+    if (!bulk_->read.Open(record, where, &last)) {
+      return Refuse(Alert::kBadRecordMac, "a record was forged, or broken on the way");
+    }
+    const Inner inner = WithoutPadding({where, content}, last);
+    if (!inner.ok) return Refuse(Alert::kUnexpectedMessage, "a record has no type");
+    bulk_->empty = inner.type == ContentType::kData && inner.size > 0 ? 0 : bulk_->empty + 1;
+    if (bulk_->empty > kMostEmpty) return Refuse(Alert::kUnexpectedMessage, "too many records without data");
+    if (inner.type != ContentType::kData) return OnControl(inner.type, {where, inner.size});
     if (fits) {
-      *total += content;
+      *total += inner.size;
     } else {
       rest_at_ = 0;
-      left_ = content;
+      left_ = inner.size;
     }
     return Got::kRecord;
   }
 
   Got OnControl(ContentType type, std::span<const std::byte> content) {
-    if (type == ContentType::kAlert && content.size() == 2) {
-      const int what = std::to_integer<int>(content[1]);
-      if (what != SSL_AD_CLOSE_NOTIFY) return Broken(Cat("the peer ended it: ", SSL_alert_desc_string_long(what)));
-      ended_ = true;
-      taken_ = filled_;
-      return Got::kEnd;
+    const ControlRecord record = ReadControl(type, content);
+    switch (record.control) {
+      case Control::kClosed:
+        closed_ = true;
+        taken_ = filled_;  // what follows it is nobody's
+        return Got::kEnd;
+      case Control::kAlert:
+        return Broken(Cat("the peer ended it: ", SSL_alert_desc_string_long(static_cast<int>(record.alert))));
+      case Control::kKeyUpdateWanted:
+        UpdateWriteKeys();
+        Flush();
+        [[fallthrough]];
+      case Control::kKeyUpdate:
+        bulk_->read.Update();
+        [[fallthrough]];
+      case Control::kNothing:
+        return Got::kRecord;
+      case Control::kWrong:
+        break;
     }
-    if (type == ContentType::kHandshake &&
-        std::equal(content.begin(), content.end(), kKeyUpdate.begin(), kKeyUpdate.end())) {
-      read_keys_.Update();
-      return Got::kRecord;
-    }
-    return Broken(Cat("a record of type ", static_cast<int>(type), " makes no sense here"));
+    return Refuse(record.alert, Cat("a record of type ", static_cast<int>(type), " makes no sense here"));
   }
 
   void UpdateWriteKeys() {
     Seal(kKeyUpdate, ContentType::kHandshake);
-    write_keys_.Update();
+    bulk_->write.Update();
   }
 
   // Into what goes out.
   void Seal(std::span<const std::byte> content, ContentType type) {
     if (out_size_ + content.size() + kRecordExtra > kMostOutgoing) return;  // only a farewell can find it full
     if (!out_) out_ = std::make_unique_for_overwrite<char[]>(kMostOutgoing);
-    out_size_ += write_keys_.Seal(content, type, reinterpret_cast<std::byte*>(out_.get()) + out_size_);
+    out_size_ += bulk_->write.Seal(content, type, reinterpret_cast<std::byte*>(out_.get()) + out_size_);
   }
 
   // False: some is left.
@@ -309,14 +409,30 @@ class Session final : public TlsSession {
     auto* const self = static_cast<Session*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     *got = 0;
-    if (self->filled_ == self->taken_ && !self->Refill()) {
+    while (!self->HasRecord()) {
+      if (self->Refill()) continue;
       if (!self->ended_ && self->socket_error_ == 0) BIO_set_retry_read(bio);
       return 0;
     }
     *got = std::min(size, self->filled_ - self->taken_);
     std::memcpy(into, self->in_.get() + self->taken_, *got);
+    self->read_records_.Add(std::as_bytes(std::span(into, *got)));
     self->taken_ += *got;
     return 1;
+  }
+
+  [[nodiscard]] std::span<const std::byte> Incoming() const {
+    return {reinterpret_cast<const std::byte*>(in_.get()) + taken_, filled_ - taken_};
+  }
+  // Whether OpenSSL may read: after the handshake the rest of a record that it has begun, or a whole one. Before, it
+  // gets what there is, which may be no record at all.
+  [[nodiscard]] bool HasRecord() const {
+    const std::span<const std::byte> bytes = Incoming();
+    if (bytes.empty() || !handshaken_ || !read_records_.between()) return !bytes.empty();
+    if (bytes.size() < kRecordHeader) return false;
+    const std::size_t size =
+        kRecordHeader + (std::to_integer<std::size_t>(bytes[3]) << 8 | std::to_integer<std::size_t>(bytes[4]));
+    return bytes.size() >= size || size > kMostIncoming;
   }
 
   // More bytes behind those that are there. False: none now, an end (ended_) or a failure (socket_error_).
@@ -344,6 +460,7 @@ class Session final : public TlsSession {
     BIO_clear_retry_flags(bio);
     *taken = 0;
     if (self->out_size_ + size > kMostOutgoing) return 0;
+    self->written_records_.Add(std::as_bytes(std::span(bytes, size)));
     if (!self->out_) self->out_ = std::make_unique_for_overwrite<char[]>(kMostOutgoing);
     std::memcpy(self->out_.get() + self->out_size_, bytes, size);
     self->out_size_ += size;
@@ -369,129 +486,34 @@ class Session final : public TlsSession {
   std::unique_ptr<char[]> out_;  // encrypted: out_size_, of which sent_ are gone
   std::size_t out_size_ = 0;
   std::size_t sent_ = 0;
-  Digest secrets_[2]{};  // of the client and the server, until we take over
+  Digest secrets_[2]{};  // of the client and the server, until bulk_ has them
   bool has_secrets_[2] = {false, false};
-  bool taken_over_ = false;
-  RecordKeys read_keys_;
-  RecordKeys write_keys_;
+  bool handshaken_ = false;
+  RecordCounter read_records_;     // since the handshake, by OpenSSL
+  RecordCounter written_records_;  // likewise
+  std::uint64_t keys_since_ = 0;   // of written_records_: when OpenSSL changed keys
+  std::unique_ptr<Bulk> bulk_;     // none: OpenSSL reads and writes the records
   int socket_error_ = 0;
-  bool ended_ = false;  // nothing more to read
-  bool gone_ = false;   // nobody to write to
+  bool ended_ = false;   // the socket has nothing more to read
+  bool closed_ = false;  // the peer said that this is the end
+  bool gone_ = false;    // nobody to write to
   std::string failure_;
 };
 
-class OneContext final : public TlsContext {
- public:
-  OneContext(Context context, std::unique_ptr<Digest> pinned)
-      : context_(std::move(context)), pinned_(std::move(pinned)) {}
-  std::unique_ptr<TlsSession> Connect(int socket, const std::string& name) override {
-    return std::make_unique<Session>(context_.get(), socket, false, name);
-  }
-  std::unique_ptr<TlsSession> Accept(int socket) override {
-    return std::make_unique<Session>(context_.get(), socket, true, "");
-  }
-
- private:
-  Context context_;
-  std::unique_ptr<Digest> pinned_;  // what the verification callback points at
-};
-
-Result<Context> NewContext() {
-  Context context(SSL_CTX_new(TLS_method()));
-  SSL_CTX* const raw = context.get();
-  // AES-128 and nothing else, for both ends are ours: a third faster than 256, and not what anybody would break.
-  if (raw == nullptr || SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(raw, "TLS_AES_128_GCM_SHA256") != 1 ||
-      SSL_CTX_set1_groups_list(raw, "X25519:P-256") != 1) {
-    return Failed("set up TLS 1.3");
-  }
-  SSL_CTX_set_keylog_callback(raw, Session::OnSecret);
-  // No resumption: connections live long, and a ticket would be one more secret.
-  SSL_CTX_set_options(
-      raw, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_RENEGOTIATION);
-  SSL_CTX_set_num_tickets(raw, 0);
-  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
-  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(raw), X509_V_FLAG_NO_CHECK_TIME);
-  return context;
-}
-
-// Trusts the one certificate of the chain that has the fingerprint, and then checks as usual.
-int VerifyPinned(X509_STORE_CTX* given, void* argument) {
-  const auto& pinned = *static_cast<const Digest*>(argument);
-  STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(given);
-  X509* root = nullptr;
-  for (int i = 0; i < sk_X509_num(chain); ++i) {
-    X509* const one = sk_X509_value(chain, i);
-    if (FingerprintOf(one) == pinned) root = one;
-  }
-  const Store store(X509_STORE_new());
-  const StoreContext context(X509_STORE_CTX_new());
-  if (root == nullptr || !store || !context || X509_STORE_add_cert(store.get(), root) != 1 ||
-      X509_STORE_CTX_init(context.get(), store.get(), X509_STORE_CTX_get0_cert(given), chain) != 1) {
-    X509_STORE_CTX_set_error(given, X509_V_ERR_CERT_UNTRUSTED);
-    return 0;
-  }
-  X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
-  X509_STORE_CTX_set_default(context.get(), "ssl_server");
-  const int good = X509_verify_cert(context.get());
-  X509_STORE_CTX_set_error(given, X509_STORE_CTX_get_error(context.get()));
-  return good == 1 ? 1 : 0;
-}
-
-class Library final : public TlsLibrary {
- public:
-  Result<std::unique_ptr<TlsContext>> Member(const KeyPair& own, const std::string& authority) override {
-    Result<Context> context = NewContext();
-    if (!context.ok()) return context.status();
-    SSL_CTX* const raw = context->get();
-    Result<Certificate> certificate = ReadCertificate(own.certificate);
-    if (!certificate.ok()) return certificate.status();
-    Result<Key> key = ReadKey(own.key);
-    if (!key.ok()) return key.status();
-    Result<Certificate> root = ReadCertificate(authority);
-    if (!root.ok()) return root.status();
-    // The authority goes along: who joins knows only its fingerprint.
-    if (SSL_CTX_use_certificate(raw, certificate->get()) != 1 || SSL_CTX_use_PrivateKey(raw, key->get()) != 1 ||
-        SSL_CTX_add1_chain_cert(raw, root->get()) != 1 ||
-        X509_STORE_add_cert(SSL_CTX_get_cert_store(raw), root->get()) != 1) {
-      return Failed("use the node's certificate");
-    }
-    SSL_CTX_set_verify(raw, SSL_VERIFY_PEER, nullptr);
-    return std::unique_ptr<TlsContext>(std::make_unique<OneContext>(std::move(*context), nullptr));
-  }
-
-  Result<std::unique_ptr<TlsContext>> Joining(const Digest& fingerprint) override {
-    Result<Context> context = NewContext();
-    if (!context.ok()) return context.status();
-    auto pinned = std::make_unique<Digest>(fingerprint);
-    SSL_CTX_set_verify(context->get(), SSL_VERIFY_PEER, nullptr);
-    SSL_CTX_set_cert_verify_callback(context->get(), VerifyPinned, pinned.get());
-    return std::unique_ptr<TlsContext>(std::make_unique<OneContext>(std::move(*context), std::move(pinned)));
-  }
-
-  Result<KeyPair> MakeAuthority(const std::string& name) override { return tls::MakeAuthority(name); }
-  Result<KeyPair> MakeRequest(const std::string& name) override { return tls::MakeRequest(name); }
-  Result<std::string> Sign(const KeyPair& authority, const std::string& request,
-                           const std::vector<std::string>& hosts) override {
-    return tls::Sign(authority, request, hosts);
-  }
-  Result<Digest> Fingerprint(const std::string& certificate) override {
-    Result<Certificate> parsed = ReadCertificate(certificate);
-    if (!parsed.ok()) return parsed.status();
-    return FingerprintOf(parsed->get());
-  }
-  Result<std::vector<std::string>> Hosts(const std::string& certificate) override { return HostsOf(certificate); }
-  Status Check(const KeyPair& own, const std::string& authority) override { return tls::Check(own, authority); }
-};
-
 }  // namespace
-}  // namespace manta::wire::tls
 
-// Null: of another version.
-extern "C" __attribute__((visibility("default"))) manta::wire::TlsLibrary* manta_tls_library(const char* version) {
-  if (std::strcmp(version, MANTA_VERSION) != 0) return nullptr;
-  // No handlers at exit: threads of the user's program may still be sending.
-  OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
-  static manta::wire::tls::Library library;
-  return &library;
+std::unique_ptr<TlsSession> MakeSession(SSL_CTX* context, int socket, bool accept, const std::string& name) {
+  return std::make_unique<Session>(context, socket, accept, name);
 }
+
+void NoteSecret(const SSL* ssl, const char* line) { Session::OnSecret(ssl, line); }
+
+bool BulkRecordsUsed() {
+  static const bool used = [] {
+    const char* const choice = secure_getenv("MANTA_TLS_BULK");
+    return BulkRecordsPay() && (choice == nullptr || std::strcmp(choice, "openssl") != 0);
+  }();
+  return used;
+}
+
+}  // namespace manta::wire::tls
