@@ -3,8 +3,10 @@
 // sleeper does after a while by itself, and so would hide a wake-up that was lost, is put off beyond the test's
 // patience.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "manta/internal/core.h"
 #include "owner/owner.h"
 #include "owner/visit.h"
@@ -49,6 +52,7 @@ class Server {
     bell_.Ring();
     thread_.join();
   }
+  [[nodiscard]] shm::LaneMemory& lane() { return lane_.memory(); }
   void Release() {
     released_.store(true, std::memory_order_seq_cst);
     bell_.Ring();
@@ -359,6 +363,37 @@ TEST_F(WaitingTest, AllWhoWaitForOneAnswerHearOfIt) {
     for (std::thread& waiter : waiters) waiter.join();
     internal::Release(entry);
   }
+}
+
+// The server sleeps; its doorbell and lane claim that it is awake on the caller's core, or on another one.
+TEST_F(WaitingTest, ACallerOnItsWorkersCoreTakesNoTokenToSpin) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  Start({.look_us = kNever, .tick_us = kNever});
+  shm::Doorbell& worker = node_->bell(kOwner + 1);
+  worker.core.store(-1);
+  Entry* entry = Submit(21);
+  EXPECT_EQ(Get(entry), 42U);
+  internal::Release(entry);
+  while (worker.core.load() == -1) std::this_thread::yield();  // it is about to sleep, and has no more to do
+  servers_.front()->lane().asleep.store(0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const auto most_spinners = [&](std::int32_t core) {
+    worker.core.store(core);
+    std::int32_t most = 0;
+    const auto look = [&] {
+      most = std::max(most, node_->header().spinners.load());
+      return false;
+    };
+    EXPECT_FALSE(owner_->WaitUntil(look, base::NowMicros() + 5000, {}));
+    return most;
+  };
+  EXPECT_EQ(most_spinners(sched_getcpu()), 0);
+  EXPECT_EQ(most_spinners(sched_getcpu() + 1), 1);
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 }  // namespace

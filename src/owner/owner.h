@@ -36,6 +36,7 @@
 #include "owner/visit.h"
 #include "rules/retry.h"
 #include "shm/arena.h"
+#include "shm/hand_over.h"
 #include "shm/node_area.h"
 #include "shm/spec.h"
 #include "store/client.h"
@@ -433,6 +434,8 @@ class Owner {
   }
   bool Housekeep(std::int64_t now_us);  // true: work waits
   bool RunInPlace(std::span<Entry* const> mine);
+  [[nodiscard]] bool SharesCore();  // with a worker that is awake; with the mutex held
+  bool SpinUntil(const std::function<bool()>& done, std::int64_t deadline_us);
   void NotifyWaiters();
   void Follow(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, std::int64_t wait_us);
   void PassOnLead(bool* leads);  // with wait_mutex_ held
@@ -525,8 +528,7 @@ class Owner {
   std::vector<Follower*> followers_;
   std::atomic<std::uint32_t> following_{0};  // followers_.size(), for a look without the mutex
   std::atomic<std::uint64_t> pumped_{0};     // times somebody looked
-  shm::WakePace woke_;                       // of workers
-  std::atomic<bool> woke_here_{false};       // a worker was woken that last ran on this core
+  shm::HandOver hand_over_;                  // to workers on the waiter's core
 
   std::mutex far_mutex_;  // guards the next three while they are made
   std::shared_ptr<wire::Secrets> secrets_;

@@ -602,8 +602,7 @@ void Owner::RequestLease(ClassQueue& queue, bool stalled) {
 // for other purposes.
 bool Owner::Wake(Lane& lane) {
   if (lane.reader.memory().asleep.load(std::memory_order_seq_cst) == 0) return false;
-  const bool here = setup_.node->bell(lane.reader.memory().worker.load(std::memory_order_relaxed)).Ring();
-  woke_here_.store(here && woke_.LongAgo(base::NowMicros()), std::memory_order_relaxed);
+  setup_.node->bell(lane.reader.memory().worker.load(std::memory_order_relaxed)).Ring();
   return true;
 }
 

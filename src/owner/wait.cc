@@ -210,45 +210,74 @@ void Owner::PassOnLead(bool* leads) {
 bool Owner::WaitUntil(const std::function<bool()>& done, std::int64_t deadline_us, std::span<Entry* const> mine,
                       bool comes_again) {
   const bool in_place = setup_.runner != nullptr && (deadline_us < 0 || comes_again);
-  const auto late = [&](std::int64_t now) { return deadline_us >= 0 && now >= deadline_us; };
   if (done()) return true;
   Pump();
   for (;;) {
     if (done()) return true;
     if (!in_place || !RunInPlace(mine)) break;
   }
-  std::int64_t now = base::NowMicros();
-  // Spinning on the core on which the worker shall wake up would keep it from doing so.
-  if (!woke_here_.exchange(false, std::memory_order_relaxed) && setup_.node->TakeSpinToken(*bell_)) {
-    far::Thread::Turn far(BusyFarThread());
-    const std::int64_t until = now + kSpinUs;
-    std::int64_t balanced = now;
-    bool ready = false;
-    for (int i = 1; now < until && !late(now); ++i) {
-      if (far) far.Work();
-      if (mutex_.try_lock()) {
-        const bool any = PumpLocked();
-        mutex_.unlock();
-        if (any) NotifyWaiters();
-        ready = done();
-        if (ready) break;
-      }
-      base::Relax();
-      if (i % 16 == 0) {
-        now = base::NowMicros();
-        if (now - balanced >= 20) {
-          const Lock lock(mutex_);
-          balanced = now;
-          for (ClassQueue* queue : all_queues_) Balance(*queue, now, false);
-        }
-      }
-    }
-    setup_.node->ReturnSpinToken(*bell_);
-    pumped_.fetch_add(1, std::memory_order_relaxed);
-    if (ready) return true;
-  }
-  if (late(now) && !PolledForLong(now)) return done();
+  if (SpinUntil(done, deadline_us)) return true;
+  const std::int64_t now = base::NowMicros();
+  if (deadline_us >= 0 && now >= deadline_us && !PolledForLong(now)) return done();
   return Sleep(done, deadline_us, mine, in_place);
+}
+
+bool Owner::SharesCore() {
+  for (Lane* lane : active_lanes_) {
+    if (!lane->active || lane->far != nullptr) continue;
+    const ProcessId worker = lane->reader.memory().worker.load(std::memory_order_relaxed);  // an actor's, too
+    if (worker == kNoProcess) continue;
+    const shm::Doorbell& bell = setup_.node->bell(worker);
+    if (!bell.SharesCore()) continue;
+    // A woken worker that has not run yet says that it sleeps; it was rung.
+    if (lane->reader.memory().asleep.load(std::memory_order_relaxed) == 0 || bell.Rung()) return true;
+  }
+  return false;
+}
+
+// Looks for kSpinUs, with the core's other threads running in between if one of them is a worker of ours
+// (shm/hand_over.h). A spin needs a token; a yield does not, since it keeps no other thread waiting.
+bool Owner::SpinUntil(const std::function<bool()>& done, std::int64_t deadline_us) {
+  std::int64_t now = base::NowMicros();
+  std::int64_t until = now + kSpinUs;
+  if (deadline_us >= 0) until = std::min(until, deadline_us);
+  std::int64_t balanced = now;
+  bool token = false;   // held, to spin
+  bool yields = false;  // may yield
+  bool shares = false;
+  bool ready = false;
+  bell_->RunsHere();
+  far::Thread::Turn far(BusyFarThread());
+  for (int i = 1; now < until; ++i) {
+    if (far) far.Work();
+    if (mutex_.try_lock()) {
+      const bool any = PumpLocked();
+      if (i % 16 == 1 || shares) shares = SharesCore();
+      mutex_.unlock();
+      if (any) NotifyWaiters();
+      ready = done();
+      if (ready) break;
+    }
+    if (shares) {
+      yields = yields || hand_over_.YieldsPay();
+      if (!yields || !hand_over_.Yield()) break;
+      bell_->RunsHere();
+    } else {
+      token = token || setup_.node->TakeSpinToken(*bell_);
+      if (!token) break;
+      base::Relax();
+      if (i % 16 != 0) continue;
+    }
+    now = base::NowMicros();
+    if (now - balanced < 20) continue;
+    balanced = now;
+    bell_->RunsHere();
+    const Lock lock(mutex_);
+    for (ClassQueue* queue : all_queues_) Balance(*queue, now, false);
+  }
+  if (token) setup_.node->ReturnSpinToken(*bell_);
+  pumped_.fetch_add(1, std::memory_order_relaxed);
+  return ready;
 }
 
 // A task that asks again and again, with hardly any time to wait, never sleeps, and on a full node what it waits for

@@ -20,13 +20,11 @@ long Futex(std::atomic<std::uint32_t>* word, int op, std::uint32_t value, const 
 
 }  // namespace
 
-bool Doorbell::Ring() {
-  if (sleeping.load(std::memory_order_seq_cst) == 0) return false;
-  if (sleeping.exchange(0, std::memory_order_seq_cst) == 0) return false;
-  const bool here = core.load(std::memory_order_relaxed) == sched_getcpu();
+void Doorbell::Ring() {
+  if (sleeping.load(std::memory_order_seq_cst) == 0) return;
+  if (sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
   rings.fetch_add(1, std::memory_order_seq_cst);
   Futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
-  return here;
 }
 
 void Doorbell::Rouse() {
@@ -36,7 +34,7 @@ void Doorbell::Rouse() {
 }
 
 void Doorbell::Sleep(std::uint32_t ticket, std::int64_t timeout_us) {
-  core.store(sched_getcpu(), std::memory_order_relaxed);
+  RunsHere();
   timespec wait{};
   wait.tv_sec = timeout_us / 1000000;
   wait.tv_nsec = (timeout_us % 1000000) * 1000;
@@ -94,6 +92,7 @@ void NodeArea::Reset(ProcessId process) {
   const auto held = static_cast<std::int32_t>(bell.spinning.exchange(0));
   if (held > 0) header().spinners.fetch_sub(held);
   bell.sleeping.store(0);
+  bell.core.store(-1);
   bell.flags.store(0);
   bell.state.store(Doorbell::kIdle);
   bell.current.store(0);

@@ -9,6 +9,8 @@
 // rouses all who look so when a process has died, and whoever has no second chance to be heard rouses, too.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -35,7 +37,7 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> flags;
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> spinning;  // holds a spin token; the daemon takes it back after a crash
-  std::atomic<std::int32_t> core;       // where it went to sleep
+  std::atomic<std::int32_t> core;       // where its main or waiting thread last ran: a hint (hand_over.h)
   std::atomic<std::uint64_t> on_disk;   // bytes that it has in the spill folder, see disk_share.h
   // What its process writes for every task, on a line of its own: who rings looks at the line above for every task.
   alignas(64) std::atomic<std::uint64_t> submitted;  // tasks this process has submitted, ever
@@ -43,9 +45,8 @@ struct alignas(128) Doorbell {
   std::atomic<std::uint64_t> ran;                    // tasks this process has run, ever
   std::atomic<std::uint64_t> current;  // TaskToken of the leased call or serial actor's call that it runs; 0: none
 
-  // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before. True: it will wake up on
-  // this very core, most likely; whoever goes on to spin here keeps it from running.
-  bool Ring();
+  // Wakes the receiver if it sleeps. Publish with memory_order_seq_cst before.
+  void Ring();
   // As Ring, whatever `sleeping` says: a system call each time.
   void Rouse();
   // Sleeps until rung or `timeout_us` (-1: for ever) has passed. PrepareSleep, then look once more for work, then
@@ -57,23 +58,17 @@ struct alignas(128) Doorbell {
     return ticket;
   }
   void Sleep(std::uint32_t ticket, std::int64_t timeout_us);
+  // Records the calling thread's core as the process's.
+  void RunsHere() {
+    const std::int32_t here = sched_getcpu();
+    if (core.load(std::memory_order_relaxed) != here) core.store(here, std::memory_order_relaxed);
+  }
+  // Whether the process last ran on the calling thread's core: a waiter that spins there delays it.
+  [[nodiscard]] bool SharesCore() const { return core.load(std::memory_order_relaxed) == sched_getcpu(); }
+  // Whether it was rung since it prepared to sleep. It may be awake without.
+  [[nodiscard]] bool Rung() const { return sleeping.load(std::memory_order_relaxed) == 0; }
 };
 static_assert(sizeof(Doorbell) == 128);
-
-// Two that wake each other on one core are best off sleeping in turns, if they do so now and then; if they
-// do it all the time, they had better spin, so that the scheduler moves one of them to another core.
-class WakePace {
- public:
-  // Tells of a wake, and whether the one before is at least half a millisecond past.
-  bool LongAgo(std::int64_t now_us) {
-    const bool long_ago = now_us - last_us_ > 500;
-    last_us_ = now_us;
-    return long_ago;
-  }
-
- private:
-  std::int64_t last_us_ = 0;
-};
 
 struct NodeHeader {
   std::uint32_t magic;

@@ -561,9 +561,7 @@ void Execution::Send(shm::ReplyKind kind, std::uint8_t flags, std::uint32_t inde
   if (!payload.empty()) std::memcpy(header + 1, payload.data(), payload.size());
   served_->lane.Commit(header);
   served_->lane.Publish();
-  if (served_->bell->Ring()) {
-    served_->woke_here.store(served_->woke.LongAgo(base::NowMicros()), std::memory_order_relaxed);
-  }
+  served_->bell->Ring();
 }
 
 }  // namespace manta::worker

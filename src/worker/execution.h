@@ -40,12 +40,9 @@ struct Served {
   std::shared_ptr<FarCaller> far;     // it is on another node
   ProcessId stored_for = kNoProcess;  // who owns what is stored for it, as this node knows it
   bool reruns = true;                 // its calls may be made again: an actor keeps the answers
-  shm::WakePace woke;                 // of the owner
-  // Calls until the next one is timed. Not each: the clock costs as much as a short call. Atomic as the one below.
+  // Calls until the next one is timed. Not each: the clock costs as much as a short call. Atomic, because an actor's
+  // threads share it; a hint that orders nothing.
   std::atomic<std::uint32_t> untimed{0};
-  // The last answer woke the owner on this core: let it run. Atomic, because the main thread looks while an actor's
-  // other threads answer; a hint that orders nothing.
-  std::atomic<bool> woke_here{false};
 };
 
 // The actor of this worker.

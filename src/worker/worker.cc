@@ -399,6 +399,7 @@ bool Worker::ServeOnce() {
     if (!served.queue.TryClaim(&task)) continue;
     turn_ = (turn_ + i + (count > 1 ? 1 : 0)) % count;
     bell_->ran.store(++ran_, std::memory_order_relaxed);
+    bell_->RunsHere();
     if (++served.claims % kPaceClaims == 0) {
       const std::int64_t now = base::NowMicros();
       served.queue.ShareByLines(now - std::exchange(served.counted_us, now) < kPaceClaims * kShortUs);
@@ -479,6 +480,40 @@ bool Worker::WorkWaits() {
   return false;
 }
 
+bool Worker::SharesCore() const {
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->far == nullptr && served->bell->SharesCore() && served->bell->Rung()) return true;
+  }
+  return false;
+}
+
+// Looks for kSpinUs, as Owner::SpinUntil does: it yields to an owner on the same core.
+bool Worker::SpinForWork() {
+  bool serves_far = false;
+  for (const std::unique_ptr<Served>& served : served_) serves_far |= served->far != nullptr;
+  bell_->RunsHere();
+  const std::int64_t until = base::NowMicros() + kSpinUs;
+  bool token = false;   // held, to spin
+  bool yields = false;  // may yield
+  bool work = false;
+  far::Thread::Turn far(serves_far ? owner_->FarThread().value() : nullptr);
+  do {
+    if (far) far.Work();
+    if ((work = WorkWaits())) break;
+    if (SharesCore()) {
+      yields = yields || hand_over_.YieldsPay();
+      if (!yields || !hand_over_.Yield()) break;
+      bell_->RunsHere();
+      continue;
+    }
+    token = token || node_->TakeSpinToken(*bell_);
+    if (!token) break;
+    for (int i = 0; i < (far ? 1 : 64) && !(work = WorkWaits()); ++i) base::Relax();
+  } while (!work && base::NowMicros() < until);
+  if (token) node_->ReturnSpinToken(*bell_);
+  return work;
+}
+
 void Worker::Idle() {
   for (const std::unique_ptr<Served>& served : served_) {
     if (served->far != nullptr) Flush(*served, false);
@@ -488,27 +523,9 @@ void Worker::Idle() {
     std::erase_if(served_, [](const auto& served) { return served->far != nullptr && served->far->closed(); });
   }
   bell_->state.store(in_pool_.load() > 0 ? shm::Doorbell::kBusy : shm::Doorbell::kIdle, std::memory_order_relaxed);
-  bool woke_here = false;
-  bool serves_far = false;
-  for (const std::unique_ptr<Served>& served : served_) {
-    serves_far |= served->far != nullptr;
-    if (!served->woke_here.load(std::memory_order_relaxed)) continue;
-    served->woke_here.store(false, std::memory_order_relaxed);
-    woke_here = true;
-  }
-  if (!served_.empty() && !woke_here && node_->TakeSpinToken(*bell_)) {
-    const std::int64_t until = base::NowMicros() + kSpinUs;
-    bool work = false;
-    far::Thread::Turn far(serves_far ? owner_->FarThread().value() : nullptr);
-    do {
-      if (far) far.Work();
-      for (int i = 0; i < (far ? 1 : 64) && !(work = WorkWaits()); ++i) base::Relax();
-    } while (!work && base::NowMicros() < until);
-    node_->ReturnSpinToken(*bell_);
-    if (work) {
-      bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
-      return;
-    }
+  if (!served_.empty() && SpinForWork()) {
+    bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+    return;
   }
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(1, std::memory_order_seq_cst);

@@ -59,6 +59,8 @@ class Worker final : public owner::InPlaceRunner {
   bool ServeOnce();
   void RunTask(Served& served, const shm::QueueWorker::Task& task);
   bool WorkWaits();
+  [[nodiscard]] bool SharesCore() const;  // with an owner that is awake
+  bool SpinForWork();
   void Idle();
   // Answers to a caller on another node leave now, or soon if another call is to run at once (`more`).
   void Flush(Served& served, bool more);
@@ -78,6 +80,7 @@ class Worker final : public owner::InPlaceRunner {
   std::unique_ptr<owner::Owner> owner_;
   std::unique_ptr<FarCallers> far_;  // none until the first
   shm::Doorbell* bell_ = nullptr;
+  shm::HandOver hand_over_;  // to owners on this core
 
   std::mutex mail_mutex_;
   std::vector<wire::Frame> mail_;
