@@ -104,6 +104,7 @@ void Release(Entry* entry) noexcept {
   const std::uint32_t generation = entry->generation;  // from then on it may be anybody's
   if (entry->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   EntryTable& table = EntryTable::Get();
+  if (entry->plain()) return table.FreeSmall(entry);
   const std::lock_guard lock(table.mutex);
   Owner* owner = Owner::Current();
   if (owner != nullptr && entry->session == owner->session()) {

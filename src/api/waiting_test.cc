@@ -396,5 +396,77 @@ TEST_F(WaitingTest, ACallerOnItsWorkersCoreTakesNoTokenToSpin) {
   sched_setaffinity(0, sizeof before, &before);
 }
 
+// A thread that puts small values holds up no other: it has a stock of entries (owner::EntryTable).
+TEST_F(WaitingTest, ASmallValueIsPutReadAndFreedWhileAnotherThreadHoldsTheMutex) {
+  Start({.look_us = kNever, .tick_us = kNever});
+  const auto put = [](std::size_t size) {
+    std::byte* bytes = nullptr;
+    Entry* entry = internal::PutBegin(size, &bytes);
+    std::memset(bytes, 7, size);
+    internal::RefScope scope;
+    internal::PutEnd(entry, scope);
+    return entry;
+  };
+  std::atomic<int> stage{0};
+  std::thread other([&] {
+    internal::Release(put(8));  // takes a stock, with the mutex
+    stage = 1;
+    while (stage == 1) std::this_thread::yield();
+    for (const std::size_t size : {8, 1000}) {  // in the entry, and in the heap
+      Entry* entry = put(size);
+      KeepAlive keep;
+      EXPECT_EQ(internal::Await(entry, kPatience, &keep).size, size);
+      internal::Release(entry);
+    }
+    stage = 3;
+  });
+  while (stage == 0) std::this_thread::yield();
+  {
+    const std::lock_guard lock(owner::EntryTable::Get().mutex);
+    stage = 2;
+    const std::int64_t until = base::NowMicros() + 10'000'000;
+    while (stage != 3 && base::NowMicros() < until) std::this_thread::yield();
+    EXPECT_EQ(stage.load(), 3) << "it waits for the mutex";
+  }
+  other.join();
+}
+
+// Several threads put, share and free small values while another one walks the table: for ThreadSanitizer.
+TEST_F(WaitingTest, SmallValuesOfSeveralThreadsAreFreedByOthersAndKeepTheirBytes) {
+  Start({.look_us = kNever, .tick_us = kNever});
+  constexpr int kThreads = 3;
+  constexpr int kRounds = 2000;
+  std::mutex mutex;
+  std::vector<std::pair<Entry*, std::uint64_t>> shared;
+  const auto work = [&](std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < kRounds; ++i) {
+      const std::uint64_t number = random();
+      const std::size_t size = number % 2 == 0 ? 8 : 100;
+      std::byte* bytes = nullptr;
+      Entry* entry = internal::PutBegin(size, &bytes);
+      std::memcpy(bytes, &number, sizeof number);
+      internal::RefScope scope;
+      internal::PutEnd(entry, scope);
+      const std::lock_guard lock(mutex);
+      shared.emplace_back(entry, number);
+      while (shared.size() > 300) {
+        const auto [old, expected] = shared[random() % shared.size()];
+        std::erase(shared, std::pair(old, expected));
+        KeepAlive keep;
+        std::uint64_t got = 0;
+        std::memcpy(&got, internal::Await(old, kPatience, &keep).data, sizeof got);
+        EXPECT_EQ(got, expected);
+        internal::Release(old);
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < kThreads; ++i) threads.emplace_back(work, i);
+  for (int i = 0; i < 20; ++i) owner_->CancelChildren(Id{7, 7}, 3);  // walks
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& [entry, number] : shared) internal::Release(entry);
+}
+
 }  // namespace
 }  // namespace manta

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace manta::owner {
@@ -45,7 +47,7 @@ TEST_F(EntryTableTest, FindGivesTheEntryOnlyInItsOwnGeneration) {
 TEST_F(EntryTableTest, FindSurvivesWildIndexes) {
   Entry* entry = New(1);
   for (const std::uint32_t index : {0x7fffffffU, 0x80000000U, 0xfffffc00U, 0xffffffffU}) {
-    for (const std::uint32_t generation : {0U, 1U, entry->generation, 0xffffffffU}) {
+    for (const std::uint32_t generation : {0U, 1U, std::uint32_t{entry->generation}, 0xffffffffU}) {
       EXPECT_EQ(table_.Find(index, generation), nullptr) << index << ' ' << generation;
     }
   }
@@ -112,4 +114,59 @@ TEST_F(EntryTableTest, ForEachSeesTheLivingOnly) {
 }
 
 }  // namespace
+// Without the mutex, so not a test of the fixture above.
+TEST(SmallEntries, AreFoundByNobodyAndUsedAgain) {
+  EntryTable& table = EntryTable::Get();
+  Entry* entry = table.AllocateSmall(Id{5, 5}, 1);
+  entry->where = Where::kInline;
+  EXPECT_TRUE(entry->plain());
+  {
+    const std::lock_guard lock(table.mutex);
+    EXPECT_EQ(table.Find(entry->index, entry->generation), nullptr) << "no call has its result there";
+    bool seen = false;
+    table.ForEach([&](const Entry* other) { seen |= other == entry; });
+    EXPECT_FALSE(seen) << "it may change without the mutex";
+    table.ForEachSmall([&](const Entry* other) { seen |= other == entry; });
+    EXPECT_TRUE(seen);
+  }
+  table.FreeSmall(entry);
+  EXPECT_EQ(table.AllocateSmall(Id{6, 6}, 1), entry);
+  table.FreeSmall(entry);
+}
+
+TEST(SmallEntries, OneThatOthersKnowIsNotPlainAndGoesBackByTheTable) {
+  EntryTable& table = EntryTable::Get();
+  for (int what = 0; what < 4; ++what) {
+    Entry* entry = table.AllocateSmall(Id{5, 5}, 1);
+    entry->where = Where::kInline;
+    if (what == 0) entry->flags |= Entry::kMapped;
+    if (what == 1) entry->lineage = 1;
+    if (what == 2) entry->holds = 1;
+    if (what == 3) entry->more();
+    EXPECT_FALSE(entry->plain()) << what;
+    const std::lock_guard lock(table.mutex);
+    const std::size_t live = table.live();
+    table.DisposeForeign(entry);
+    EXPECT_EQ(table.live(), live);
+  }
+}
+
+TEST(SmallEntries, AThreadThatEndsGivesItsStockBack) {
+  EntryTable& table = EntryTable::Get();
+  std::vector<Entry*> first;
+  std::thread([&] {
+    for (int i = 0; i < 100; ++i) first.push_back(table.AllocateSmall(Id{5, 5}, 1));
+    for (Entry* entry : first) entry->where = Where::kInline;
+    for (Entry* entry : first) table.FreeSmall(entry);
+  }).join();
+  bool again = false;
+  std::thread([&] {
+    Entry* entry = table.AllocateSmall(Id{5, 5}, 1);
+    again = std::find(first.begin(), first.end(), entry) != first.end();
+    entry->where = Where::kInline;
+    table.FreeSmall(entry);
+  }).join();
+  EXPECT_TRUE(again);
+}
+
 }  // namespace manta::owner

@@ -168,6 +168,10 @@ Status Owner::MakeDurable(Entry* entry) {
     return Status(kept.code(), Cat("Put: the value (", Bytes(value.size()), ") is not durable: ", kept.message()));
   const Lock lock(mutex_);
   durable_[entry->id] = job;
+  if ((entry->flags & Entry::kMapped) == 0) {  // and so not plain(): ForgetDurable must see it go
+    entry->flags |= Entry::kMapped;
+    by_id_[entry->id] = entry;
+  }
   return {};
 }
 

@@ -108,6 +108,12 @@ Owner::~Owner() {
     entry->where = Where::kFailure;
     entry->state.store(State::kFailed, std::memory_order_release);
   });
+  // A thread may drop the last Ref of a plain one just now (Entry::plain).
+  table_.ForEachSmall([&](Entry* entry) {
+    if (entry->session != session_ || entry->plain()) return;
+    std::atomic_ref(entry->lineage).store(0, std::memory_order_relaxed);
+    std::atomic_ref(entry->flags).store(0, std::memory_order_relaxed);
+  });
   for (auto& [id, actor] : actors_) {
     actor->phase = wire::ActorPhase::kDead;
     actor->failure = Gone();

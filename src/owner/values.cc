@@ -31,16 +31,18 @@ Result<Entry*> Owner::PutBegin(std::size_t size, std::byte** out) {
     if (heap == nullptr) return Status(Code::kOutOfMemory, Cat("no memory for a value of ", Bytes(size)));
   }
   Entry* entry = nullptr;
-  {
+  const bool small = size <= kSmallValue;
+  if (!small || link().lost()) {
     const Lock lock(mutex_);
     if (!lost_.ok()) {
       std::free(heap);
       return Status(lost_.code, lost_.message);
     }
-    entry = table_.Allocate(id, Origin::kPut, 1, session_);
+    if (!small) entry = table_.Allocate(id, Origin::kPut, 1, session_);
   }
+  if (small) entry = table_.AllocateSmall(id, session_);
   entry->size = size;
-  if (size > kSmallValue) {
+  if (!small) {
     OpenPuts().push_back({store_, room});
     *out = room.data;
   } else if (heap != nullptr) {
