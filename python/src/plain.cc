@@ -1,5 +1,6 @@
 #include "plain.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -239,7 +240,9 @@ PyObject* PlainRead::Items(PlainTag tag, int depth) {
   if (count > left()) return nullptr;
   const auto size = static_cast<Py_ssize_t>(count);
   Obj items(tag == PlainTag::kTuple ? PyTuple_New(size) : PyList_New(size));
-  for (Py_ssize_t i = 0; items && i < size; ++i) {
+  Py_ssize_t refs = 0;
+  if (items && tag == PlainTag::kList && !Refs(items.get(), size, &refs)) return nullptr;
+  for (Py_ssize_t i = refs; items && i < size; ++i) {
     PyObject* item = Value(depth + 1);
     if (item == nullptr) return nullptr;
     if (tag == PlainTag::kTuple) {
@@ -249,6 +252,38 @@ PyObject* PlainRead::Items(PlainTag tag, int depth) {
     }
   }
   return items.release();
+}
+
+// The first *count of the list's items, which are Refs: many of them are adopted at once.
+bool PlainRead::Refs(PyObject* list, Py_ssize_t size, Py_ssize_t* count) {
+  constexpr std::size_t kStride = 1 + internal::kRefBytes;
+  constexpr Py_ssize_t kBatch = 256;
+  internal::Entry* entries[kBatch];
+  while (*count < size) {
+    Py_ssize_t some = 0;
+    const std::byte* name = at_;
+    while (some < std::min(kBatch, size - *count) && static_cast<std::size_t>(end_ - name) >= kStride &&
+           static_cast<PlainTag>(*name) == PlainTag::kRef) {
+      ++some;
+      name += kStride;
+    }
+    if (some == 0) return true;
+    const Obj done(Guard([&] {
+      internal::DecodeRefs(at_ + 1, kStride, static_cast<std::size_t>(some), entries);
+      return Py_NewRef(Py_None);
+    }));
+    if (!done) return false;
+    at_ = name;
+    bool whole = true;
+    for (Py_ssize_t i = 0; i < some; ++i) {
+      PyObject* ref = entries[i] == nullptr ? Py_NewRef(Py_None) : NewRef(entries[i]);
+      whole = whole && ref != nullptr;
+      PyList_SET_ITEM(list, *count + i, ref);
+    }
+    *count += some;
+    if (!whole) return false;
+  }
+  return true;
 }
 
 PyObject* PlainRead::Dict(int depth) {

@@ -46,6 +46,7 @@ class PlainRead {
   [[nodiscard]] std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
   bool Word(std::uint64_t* word);
   PyObject* Items(internal::PlainTag tag, int depth);
+  bool Refs(PyObject* list, Py_ssize_t size, Py_ssize_t* count);
   PyObject* Dict(int depth);
   PyObject* Array();
   PyObject* Name(internal::PlainTag tag);

@@ -8,6 +8,7 @@
 #include "arrow.h"
 #include "manta/internal/copy.h"
 #include "plain.h"
+#include "refs.h"
 
 namespace manta::python {
 namespace {
@@ -115,6 +116,16 @@ PyObject* Malformed() {
   PyErr_SetString(PyExc_ValueError,
                   "manta: these bytes are not a Python value; was the value made by a program in another language?");
   return nullptr;
+}
+
+// A list of nothing but ObjectRefs. Pickle needs five opcodes and a call for each of them: 320 ns, of which ours
+// are 60.
+bool IsListOfRefs(PyObject* value) {
+  if (Py_TYPE(value) != &PyList_Type || PyList_GET_SIZE(value) == 0) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); ++i) {
+    if (!IsRef(PyList_GET_ITEM(value, i))) return false;
+  }
+  return true;
 }
 
 // Memory of the store, as an object with a read-only buffer.
@@ -244,7 +255,7 @@ bool Encoded::Other(Form form) {
   char kind = 0;
   const bool array = OpenArray(value_, &buffer, &kind);
   if (array) PyBuffer_Release(&buffer);
-  if (!array && form == Form::kPython) return Pickle();
+  if (!array && form == Form::kPython && !IsListOfRefs(value_)) return Pickle();
   PlainWalk walk(nullptr);
   if (!walk.Value(value_)) return false;
   size_ = walk.position();

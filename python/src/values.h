@@ -1,8 +1,8 @@
 // How Python values travel. The first byte tells (manta/internal/plain_codec.h): None, booleans, integers of 64 bits,
-// floats, text, bytes, small tuples of these, arrays of NumPy and tables of Arrow are written as they are; everything
-// else is a pickle (protocol 5) whose large buffers lie beside it, each at a multiple of 64 bytes, so that an array is
-// read in place. For another language (Form::kPlain) lists and dictionaries, too, are written as they are, and what
-// cannot be raises.
+// floats, text, bytes, small tuples of these, lists of ObjectRefs, arrays of NumPy and tables of Arrow are written as
+// they are; everything else is a pickle (protocol 5) whose large buffers lie beside it, each at a multiple of 64 bytes,
+// so that an array is read in place. For another language (Form::kPlain) lists and dictionaries, too, are written as
+// they are, and what cannot be raises.
 #pragma once
 
 #include <cstddef>

@@ -173,3 +173,45 @@ def test_a_ref_is_a_future_of_concurrent_futures():
 def test_a_ref_has_an_id():
     ref = manta.put(1)
     assert ref.binary().hex() == ref.hex() and ref.hex() in repr(ref)
+
+
+def _dumps_called(value):
+    """Does put pickle it?"""
+    called = False
+
+    def look(frame, event, argument):
+        nonlocal called
+        called = called or (event == "call" and frame.f_code.co_name == "dumps")
+
+    sys.setprofile(look)
+    try:
+        manta.put(value)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_a_list_of_refs_travels_without_a_pickle_and_comes_back_as_it_was():
+    refs = [manta.put(i) for i in range(1000)]
+    assert not _dumps_called(refs)
+    assert _dumps_called([*refs, 1])  # anything else in it, and pickle has it
+    outer = manta.put([*refs, refs[0]])
+    got = manta.get(outer)
+    assert type(got) is list
+    assert got == [*refs, refs[0]]
+    assert manta.get(got) == [*range(1000), 0]
+
+
+def test_refs_in_a_list_keep_their_values_alive_here_and_in_a_task():
+    @manta.remote
+    def total(refs):
+        return sum(manta.get(refs))
+
+    @manta.remote
+    def make():
+        return [manta.put(i) for i in range(300)]
+
+    outer = manta.put([manta.put(i) for i in range(300)])
+    assert manta.get(manta.get(outer)) == list(range(300))
+    assert manta.get(total.remote(manta.get(outer))) == sum(range(300))
+    assert manta.get(manta.get(make.remote())) == list(range(300))

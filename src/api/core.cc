@@ -3,6 +3,7 @@
 #include "manta/internal/core.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/clock.h"
@@ -161,6 +162,20 @@ Entry* DecodeRef(const std::byte* in) {
   std::memcpy(&id, in, sizeof id);
   std::memcpy(&home, in + 16, sizeof home);
   return id.empty() ? nullptr : Here()->Adopt(id, home, false);
+}
+
+void DecodeRefs(const std::byte* in, std::size_t stride, std::size_t count, Entry** out) {
+  const Here here;
+  std::array<shm::Contained, Owner::kMostAdopted> names;
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t some = std::min(count - done, names.size());
+    for (std::size_t i = 0; i < some; ++i, in += stride) {
+      std::memcpy(&names[i].id, in, sizeof(Id));
+      std::memcpy(&names[i].owner, in + 16, sizeof(ProcessId));
+    }
+    here->AdoptAll(std::span(names).first(some), out + done);
+    done += some;
+  }
 }
 
 void EncodeActor(ActorEntry* actor, std::byte* out) {

@@ -211,6 +211,9 @@ class Owner {
   void Announce(std::span<Entry* const> entries, std::span<ActorEntry* const> actors);
   // An entry for a Ref that arrived in some bytes; counted. `held`: the sender gave us a hold, now the entry's.
   Entry* Adopt(const Id& id, ProcessId owner, bool held);
+  // Several at once, without holds: at most so many, for the mutex is held meanwhile. An empty id gives nullptr.
+  static constexpr std::size_t kMostAdopted = 16;
+  void AdoptAll(std::span<const shm::Contained> names, Entry** out);
   ActorEntry* AdoptActor(const Id& id, NodeNumber home, const wire::ActorOptions* options, bool held);
   // Makes the daemon count us for everything borrowed since BeginBorrowing that is still in use.
   void BeginBorrowing();

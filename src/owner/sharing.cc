@@ -94,6 +94,13 @@ Entry* Owner::Adopt(const Id& id, ProcessId owner, bool held) {
   return AdoptLocked(id, owner, held);
 }
 
+void Owner::AdoptAll(std::span<const shm::Contained> names, Entry** out) {
+  const Lock lock(mutex_);
+  for (const shm::Contained& name : names) {
+    *out++ = name.id.empty() ? nullptr : AdoptLocked(name.id, name.owner, false);
+  }
+}
+
 Entry* Owner::AdoptLocked(const Id& id, ProcessId owner, bool held) {
   Borrowing& borrowing = ThisBorrowing();
   const auto it = by_id_.find(id);
