@@ -499,7 +499,8 @@ bool Worker::SpinForWork() {
   far::Thread::Turn far(serves_far ? owner_->FarThread().value() : nullptr);
   do {
     if (far) far.Work();
-    if ((work = WorkWaits())) break;
+    work = WorkWaits();
+    if (work) break;
     if (SharesCore()) {
       yields = yields || hand_over_.YieldsPay();
       if (!yields || !hand_over_.Yield()) break;
