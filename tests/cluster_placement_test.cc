@@ -308,6 +308,18 @@ TEST_F(ClusterPlacementTest, SpreadTasksRunOnAllNodes) {
   EXPECT_EQ(Task(WhereAmI).Remote(0).Get(20s), "n1");
 }
 
+TEST_F(ClusterPlacementTest, ActorsThatAskForNothingAreSpreadOverAllNodes) {
+  StartThree();
+  std::vector<ActorHandle<Box>> boxes;
+  for (int i = 0; i < 12; ++i) boxes.push_back(Actor<Box>().Remote());
+  std::map<std::string, int> where;
+  std::vector<Ref<std::string>> refs;
+  for (ActorHandle<Box>& box : boxes) refs.push_back(box.Task(&Box::Where).Remote());
+  EXPECT_EQ(refs.front().Get(20s), "n1") << "a single actor stays with its creator";
+  for (const Ref<std::string>& ref : refs) ++where[ref.Get(20s)];
+  EXPECT_EQ(where, (std::map<std::string, int>{{"n1", 4}, {"n2", 4}, {"n3", 4}}));
+}
+
 // By the length of the queues alone it would go where twenty wait, and not where hundreds do.
 TEST_F(ClusterPlacementTest, ATaskGoesWhereTheWaitIsShortestByTheRunTimesThatOwnersSaw) {
   Start({"--head", "--listen", "127.0.0.1:0", "--cpus", "2", "--name", "n1"});
