@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "node/actor_state.h"
+#include "node/journal_sender.h"
 #include "shm/arena.h"
 
 namespace manta::node {
@@ -545,10 +546,14 @@ void FarActors::SendStart(const Id& actor, const rules::Placement& placement, co
   message.final = placement.final;
   message.job = facts.value();
   parts_.far_leases.JobRunsOn(order->job, placement.node);
-  for (const wire::FarJournal& copy : parts_.actors.Copies(actor)) {
-    parts_.cluster.links().Send(placement.node, copy);
-  }
-  parts_.cluster.links().Send(placement.node, message);
+  const base::Fd* journal = parts_.actors.JournalOf(actor);
+  if (journal == nullptr) return parts_.cluster.links().Send(placement.node, message);
+  // If it does not get there, the node says that it misses it, or is gone.
+  SendWholeJournal(parts_.cluster.links(), {placement.node, actor, message.epoch, wire::JournalUse::kStart}, *journal,
+                   [this, alive = alive_, node = placement.node, message](const Status&) {
+                     if (!*alive || FindAsked(message.actor, node, message.epoch) == nullptr) return;
+                     parts_.cluster.links().Send(node, message);
+                   });
 }
 
 FarActors::Placing* FarActors::FindAsked(const Id& actor, NodeNumber node, std::uint32_t epoch) {
