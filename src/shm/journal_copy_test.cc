@@ -68,7 +68,8 @@ TEST(JournalCopy, RangesLieInTheJournalAndNameWhatTheirBytesAre) {
   Journal journal = Open(original);
   JournalMarks marks;
   Record(journal, 1, 10);
-  ASSERT_TRUE(journal.Checkpoint(std::as_bytes(std::span(std::string(5000, 's')))));
+  const std::string state(5000, 's');
+  ASSERT_TRUE(journal.Checkpoint(std::as_bytes(std::span(state))));
   const std::vector<JournalRange> ranges = RangesOf(journal.data(), &marks);
   EXPECT_TRUE(Check(ranges).ok());
   EXPECT_GE(BytesOf(ranges), 5000U);
