@@ -35,8 +35,8 @@ enum class JournalUse : std::uint8_t {
   kLast,  // host -> home, before FarActorDied: all there is
   kStart  // home -> host, before FarStartActor: what to go on with
 };
-// host -> home, or home -> host, as JournalUse says. Several are one, in their order. Large journals go in pieces, each a
-// call answered by Done (node/journal_sender.h).
+// host -> home, or home -> host, as JournalUse says. Several are one, in their order. Large journals go in pieces, each
+// a call answered by Done (node/journal_sender.h).
 struct FarJournal {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kFarJournal);
   Id actor;
