@@ -145,14 +145,22 @@ void Nodes::Add() { Start({"--join", head_}); }
 void Nodes::Kill(std::size_t node) { ::kill(nodes_.at(node - 1), SIGKILL); }
 
 void Nodes::Drain(std::size_t node) {
-  static_cast<void>(RunManta({"--secrets", folder_, "drain", Name(node), "--timeout", "60"}));
+  // A head that is killed meanwhile forgets who asked, and the next one is asked again; the node may have left by then.
+  for (const double end = Now() + 60; ParentOf(pid(node)) != 0; SleepMs(20)) {
+    try {
+      static_cast<void>(RunManta({"--secrets", folder_, "drain", Name(node), "--timeout", "60"}));
+      return;
+    } catch (const std::exception&) {
+      if (Now() > end) throw;
+    }
+  }
 }
 
 void Nodes::RestartHead() {
   const pid_t head = head_pid();
   ::kill(head, SIGKILL);
   while (ParentOf(head) != 0) SleepMs(0.1);
-  // Its port is free, and somebody else's connection may have got it for a moment.
+  // Its port is free, and the connection of another program may have got it for a moment.
   for (const double end = Now() + 10;; SleepMs(100)) {
     try {
       static_cast<void>(RunManta({"--secrets", folder_, "start", "--head"}));

@@ -62,6 +62,27 @@ class Store {
   Ref<std::string> PutHere(const std::string& text) { return Put(text + " from " + CurrentContext().node); }
 };
 
+// More state than a connection between nodes may hold back (wire::Connection::kMaxOutgoing).
+class Heavy {
+ public:
+  static constexpr std::size_t kWords = (80U << 20) / sizeof(std::uint64_t);
+
+  Heavy() : words_(kWords, 1) {}
+  std::uint64_t Add(std::size_t at) { return ++words_[at]; }
+  std::uint64_t DieOnce(const std::string& path) {
+    if (!Sign::Given(path)) {
+      Sign::Give(path);
+      raise(SIGKILL);
+    }
+    return ++words_.back();
+  }
+  [[nodiscard]] std::string Node() const { return CurrentContext().node; }
+  MANTA_FIELDS(words_)
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
 // Keeps a handle, or makes a counter.
 class Keeper {
  public:
@@ -476,6 +497,22 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeComesBackOnAnotherWithAllThatWasAnswer
   EXPECT_EQ(counter.Task(&Counter::Value).Remote().Get(20s), 530);
 }
 
+TEST_F(ClusterActors, ALargeStateIsCopiedWithEveryCallAndComesBackAfterACrashAndAfterTheLossOfItsNode) {
+  StartTwo();
+  const Sign died;
+  auto heavy = Actor<Heavy>().SetResource("gold", 1).CheckpointEvery(1).Remote();
+  EXPECT_EQ(heavy.Task(&Heavy::Add).Remote(7).Get(60s), 2U);
+  EXPECT_EQ(heavy.Task(&Heavy::DieOnce).Remote(died.path()).Get(60s), 2U);
+  EXPECT_EQ(heavy.Task(&Heavy::Add).Remote(7).Get(60s), 3U);
+  EXPECT_EQ(heavy.Task(&Heavy::Node).Remote().Get(60s), "n2") << "the connection to its home has not broken";
+  StartNode("n3");
+  kill(PidOf("node", "n2"), SIGKILL);
+  EXPECT_EQ(heavy.Task(&Heavy::Add).Remote(7).Get(60s), 4U);
+  EXPECT_EQ(heavy.Task(&Heavy::Add).Remote(Heavy::kWords - 1).Get(60s), 3U);
+  EXPECT_EQ(heavy.Task(&Heavy::Node).Remote().Get(60s), "n3");
+  EXPECT_EQ(Nodes().size(), 2U);
+}
+
 TEST_F(ClusterActors, WhatATaskOfTheSameNodeToldAnActorIsThereWhenThatNodeIsKilled) {
   StartTwo();
   auto counter = Actor<Counter>().SetResource("gold", 1).Remote(10);
@@ -532,7 +569,7 @@ TEST_F(ClusterActors, AnActorOfAKilledNodeWithoutRestartsIsDeadAndTheReasonIsTol
   StartTwo();
   const Sign never;
   auto counter = Actor<Counter>().SetMaxRestarts(0).SetResource("gold", 1).Remote(10);
-  auto restarts = Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(-1).Remote(10);
+  auto restarts = Actor<Counter>().SetReplay(false).SetResource("gold", 1).SetMaxRestarts(5).Remote(10);
   EXPECT_EQ(counter.Task(&Counter::Node).Remote().Get(20s), "n2");
   EXPECT_EQ(restarts.Task(&Counter::Node).Remote().Get(20s), "n2");
   Ref<int> pending = counter.Task(&Counter::Wait).Remote(never.path());

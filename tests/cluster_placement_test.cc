@@ -56,6 +56,42 @@ std::string WhatOf(const Ref<T>& ref) {
   return {};
 }
 
+// Makes and removes groups while tasks run beside them and inside them. What ran in a group that is removed fails with
+// NotFoundError or has a value; what did not has one; and no group is in the way of another.
+void MakeAndRemoveGroups(int rounds) {
+  std::vector<Ref<int>> beside;
+  for (int i = 0; i < rounds; ++i) {
+    for (int j = 0; j < 4; ++j) beside.push_back(Task(Linger).Remote(1));
+    const PlacementGroup group = CreatePlacementGroup({{{"CPU", 1}}, {{"CPU", 0.5}}});
+    std::vector<Ref<std::string>> inside;
+    for (int j = 0; j < 3; ++j) inside.push_back(Task(WhereAmI).InBundle(group).SetCpus(0.5).Remote(i % 3));
+    auto box = Actor<Box>().InBundle(group, 0).SetCpus(0.5).Remote();
+    const Ref<std::string> called = box.Task(&Box::Where).Remote();
+    if (i % 4 == 0) {
+      EXPECT_TRUE(group.Wait(30s)) << "round " << i << ": " << DescribePlacementGroup(group).why;
+    }
+    if (i % 4 == 1) inside.front().Get(30s);
+    RemovePlacementGroup(group);
+    for (const Ref<std::string>& ref : inside) {
+      try {
+        ref.Get(30s);
+      } catch (const NotFoundError&) {
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "round " << i << ", a task: " << error.what();
+      }
+    }
+    try {
+      called.Get(30s);
+    } catch (const ActorDiedError&) {
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "round " << i << ", an actor: " << error.what();
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+  for (const Ref<int>& ref : beside) EXPECT_EQ(ref.Get(30s), 1);
+  EXPECT_TRUE(ListPlacementGroups().empty());
+}
+
 // ---- a node of its own ----
 
 class PlacementTest : public ClusterTest {
@@ -111,6 +147,11 @@ TEST_F(PlacementTest, ABundleKeepsItsResourcesForTheTasksOfItsGroup) {
   EXPECT_THAT(WhatOf<InvalidError>(Task(WhereAmI).InBundle(group, 2).Remote(0)), HasSubstr("2 bundles"));
   RemovePlacementGroup(group);
   EXPECT_FALSE(outside.Get(10s).empty());
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 2; }));
+}
+
+TEST_F(PlacementTest, GroupsAreMadeAndRemovedUnderLoad) {
+  MakeAndRemoveGroups(40);
   EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 2; }));
 }
 
@@ -292,6 +333,12 @@ TEST_F(ClusterPlacementTest, AffinityNamesTheNodeHardOrSoft) {
   EXPECT_NE(Task(WhereAmI).OnNode("n3", true).Remote(1).Get(20s), "n3");
 }
 
+TEST_F(ClusterPlacementTest, GroupsAreMadeAndRemovedUnderLoad) {
+  StartThree();
+  MakeAndRemoveGroups(40);
+  EXPECT_TRUE(Eventually([] { return AvailableResources()["CPU"] == 6; }));
+}
+
 TEST_F(ClusterPlacementTest, SpreadTasksRunOnAllNodes) {
   StartThree();
   std::map<std::string, int> one_by_one;
@@ -306,6 +353,18 @@ TEST_F(ClusterPlacementTest, SpreadTasksRunOnAllNodes) {
   EXPECT_EQ(together.size(), 3U);
   // Without the wish the first ones stay at home.
   EXPECT_EQ(Task(WhereAmI).Remote(0).Get(20s), "n1");
+}
+
+TEST_F(ClusterPlacementTest, ActorsThatAskForNothingAreSpreadOverAllNodes) {
+  StartThree();
+  std::vector<ActorHandle<Box>> boxes;
+  for (int i = 0; i < 12; ++i) boxes.push_back(Actor<Box>().Remote());
+  std::map<std::string, int> where;
+  std::vector<Ref<std::string>> refs;
+  for (ActorHandle<Box>& box : boxes) refs.push_back(box.Task(&Box::Where).Remote());
+  EXPECT_EQ(refs.front().Get(20s), "n1") << "a single actor stays with its creator";
+  for (const Ref<std::string>& ref : refs) ++where[ref.Get(20s)];
+  EXPECT_EQ(where, (std::map<std::string, int>{{"n1", 4}, {"n2", 4}, {"n3", 4}}));
 }
 
 // By the length of the queues alone it would go where twenty wait, and not where hundreds do.

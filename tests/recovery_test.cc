@@ -96,6 +96,27 @@ Ref<Block> PutThere(const std::string& log, std::uint64_t seed) {
   Note(log, "put");
   return Put(Block(kWords, seed));
 }
+// Four blocks; in its second run another one before them, or behind them.
+std::vector<Ref<Block>> PutFour(const std::string& log, bool before) {
+  Note(log, "four");
+  const bool again = Lines(ReadFile(log)).size() > 1;
+  std::vector<Ref<Block>> refs;
+  if (again && before) Put(Block(kWords, 99));
+  for (std::uint64_t i = 0; i < 4; ++i) refs.push_back(Put(Block(kWords, i)));
+  if (again && !before) Put(Block(kWords, 99));
+  return refs;
+}
+// The same values in each run, in another order.
+std::vector<Ref<int>> PutInTurns(const std::string& log) {
+  Note(log, "turns");
+  const int turn = static_cast<int>(Lines(ReadFile(log)).size());
+  return {Put(turn % 2), Put(1 - turn % 2)};
+}
+// What it puts names what it has put before, and its process.
+Ref<std::pair<int, Ref<Block>>> PutNested(const std::string& log) {
+  Note(log, "nested");
+  return Put(std::pair{7, Put(Block(kWords, 5))});
+}
 Ref<Block> PutDurable(std::uint64_t seed) { return Put(Block(kWords, seed), {.durable = true}); }
 Ref<std::string> PutSmallDurable() { return Put("small", {.durable = true}); }
 Ref<Block> MakeThere(const std::string& log, std::uint64_t seed) {
@@ -314,6 +335,47 @@ TEST_F(RecoveryTest, WhatATaskPutIsPutAgainByThatTask) {
   LoseTheGoldenNode();
   EXPECT_EQ(inner.Get(), Block(kWords, 4));
   EXPECT_EQ(Counts(), (std::map<std::string, int>{{"put", 2}}));
+}
+
+TEST_F(RecoveryTest, NoRefLeadsToAnotherValueWhenATaskPutsOneMoreInItsSecondRun) {
+  const std::vector<Ref<Block>> refs = Task(PutFour).SetResource("gold", 1).Remote(log_, true).Get();
+  for (const Ref<Block>& ref : refs) Ready(ref);
+  LoseTheGoldenNode();
+  for (const Ref<Block>& ref : refs) {
+    const std::string text = MessageOf<NondeterminismError>([&] { ref.Get(); });
+    EXPECT_THAT(text, ::testing::HasSubstr(ref.id().substr(0, 8)));
+    EXPECT_THAT(text, ::testing::HasSubstr("PutFour"));
+    EXPECT_THAT(text, ::testing::HasSubstr("was run again and did not make it"));
+  }
+  EXPECT_GE(Counts()["four"], 2);
+}
+
+TEST_F(RecoveryTest, APutMoreBehindTheOthersChangesNothing) {
+  const std::vector<Ref<Block>> refs = Task(PutFour).SetResource("gold", 1).Remote(log_, false).Get();
+  for (const Ref<Block>& ref : refs) Ready(ref);
+  LoseTheGoldenNode();
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(refs[i].Get(), Block(kWords, i));
+}
+
+TEST_F(RecoveryTest, SmallValuesThatATaskPutsInAnotherOrderAreNotMixedUp) {
+  const std::vector<Ref<int>> refs = Task(PutInTurns).SetResource("gold", 1).Remote(log_).Get();
+  LoseTheGoldenNode();
+  ASSERT_TRUE(Eventually([] { return Nodes().size() == 2; }, 10s));
+  for (int i = 0; i < 2; ++i) {
+    try {
+      EXPECT_EQ(refs[static_cast<std::size_t>(i)].Get(), 1 - i) << "it was here already, or is lost";
+    } catch (const NondeterminismError&) {
+    }
+  }
+}
+
+TEST_F(RecoveryTest, AValueWithARefInsideIsPutAgainUnderItsNameByAnotherProcess) {
+  const Ref<std::pair<int, Ref<Block>>> outer = Task(PutNested).SetResource("gold", 1).Remote(log_).Get();
+  LoseTheGoldenNode();
+  ASSERT_TRUE(Eventually([] { return Nodes().size() == 2; }, 10s));
+  const auto [number, inner] = outer.Get();
+  EXPECT_EQ(number, 7);
+  EXPECT_EQ(inner.Get(), Block(kWords, 5));
 }
 
 TEST_F(RecoveryTest, WhatATaskHadMadeByAnotherIsMadeAgainWhenTheirNodeDies) {

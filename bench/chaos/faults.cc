@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <future>
+#include <utility>
 
 #include "harness.h"
 #include "processes.h"
@@ -221,11 +222,16 @@ bool Faults::DrainNode(std::size_t at) {
   const bool hit = AwaitBusy(all);
   HomeLost();
   std::future<void> drained = std::async(std::launch::async, [&] { nodes_.Drain(node); });
+  // Half of the time the head dies, and is started again, while the node leaves.
+  bool restart = heads_ == nullptr && random_() % 2 == 0;
   // What comes there before it is told moves on, too.
   while (drained.wait_for(std::chrono::milliseconds(2)) != std::future_status::ready) {
     for (const pid_t pid : WorkersOf(node)) {
       if (killed_.insert(pid).second) all.push_back(pid);
     }
+    if (!std::exchange(restart, false)) continue;
+    nodes_.RestartHead();
+    head_ = nodes_.head_pid();
   }
   drained.get();
   all.push_back(nodes_.pid(node));

@@ -55,6 +55,13 @@ MANTA_ERROR(CorruptError, Code::kCorrupt)
 MANTA_ERROR(IoError, Code::kIo)
 #undef MANTA_ERROR
 
+// A value is lost because the task that made it was run again and did something else than before: it called other
+// functions, or put other values.
+class NondeterminismError : public LostError {
+ public:
+  explicit NondeterminismError(const std::string& message) : LostError(message) {}
+};
+
 // The user's function threw. what() is the whole story: task, type, message and stack.
 class TaskError : public Error {
  public:

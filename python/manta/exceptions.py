@@ -7,7 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "MantaError", "TaskError", "WorkerCrashedError", "ActorError", "ActorDiedError", "ActorUnavailableError",
-    "ActorCrashedError",
+    "ActorCrashedError", "NondeterminismError",
     "ObjectLostError", "GetTimeoutError", "TaskCancelledError", "OutOfMemoryError", "ObjectStoreFullError",
     "InfeasibleError", "UnavailableError", "CorruptError", "RaySystemError", "RayError", "RayTaskError",
     "RayActorError", "AsyncioActorExit", "PendingCallsLimitExceeded", "RuntimeEnvSetupError", "OwnerDiedError",
@@ -60,6 +60,10 @@ class ActorCrashedError(ActorDiedError, ActorUnavailableError, WorkerCrashedErro
 
 class ObjectLostError(MantaError):
     """The value existed and cannot be had any more."""
+
+
+class NondeterminismError(ObjectLostError):
+    """The value is lost: the task that made it was run again and put other values, or made other calls, than before."""
 
 
 class GetTimeoutError(MantaError, TimeoutError):
@@ -136,4 +140,5 @@ BY_CODE = (
     MantaError, TaskError, WorkerCrashedError, ActorDiedError, ObjectLostError, GetTimeoutError, TaskCancelledError,
     OutOfMemoryError, InfeasibleError, InvalidError, NotFoundError, UnavailableError, CorruptError, IoError,
     ActorCrashedError,  # has no code: it is a kind of WorkerCrashedError
+    NondeterminismError,  # likewise, of ObjectLostError
 )

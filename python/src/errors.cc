@@ -64,6 +64,7 @@ void Set(Py_ssize_t index, const std::string& message) {
 void Set(Code code, const std::string& message) { Set(static_cast<Py_ssize_t>(code), message); }
 
 constexpr Py_ssize_t kActorCrashed = static_cast<Py_ssize_t>(Code::kIo) + 1;
+constexpr Py_ssize_t kNondeterminism = kActorCrashed + 1;
 
 }  // namespace
 
@@ -81,6 +82,8 @@ PyObject* RaiseCurrent() {
     if (exception) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
   } catch (const internal::ActorCrashedError& error) {
     Set(kActorCrashed, InPython(error.what()));
+  } catch (const NondeterminismError& error) {
+    Set(kNondeterminism, InPython(error.what()));
   } catch (const Error& error) {
     Set(error.code(), InPython(error.what()));
   } catch (const std::bad_alloc&) {

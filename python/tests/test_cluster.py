@@ -60,6 +60,42 @@ def test_wait_brings_values_here_unless_told_not_to(nodes, tmp_path):
     assert [runs(log) for log in logs] == [2, 1]
 
 
+@pytest.mark.parametrize("metal, again", [("osmium", 0), ("iridium", 1)])
+def test_refs_of_a_task_that_puts_something_else_when_it_runs_again_never_lead_to_another_value(
+        nodes, tmp_path, metal, again):
+    log = tmp_path / "log"
+
+    def values():
+        with open(log, "a") as file:
+            file.write("begun\n")
+        extra = ["another"] if runs(log) > 1 and again else []
+        return extra + [0, "text", [1, {"two": {2}}], bytes(SIZE)]
+
+    @manta.remote(**on(metal))
+    def putting():
+        return [manta.put(value) for value in values()]
+
+    @manta.remote(**on(metal), num_returns="dynamic")
+    def yielding():
+        yield from values()
+
+    doomed = nodes.join(metal)
+    refs = manta.get(putting.remote(), timeout=60)
+    log.unlink()
+    items = list(manta.get(yielding.remote(), timeout=60))
+    log.unlink()
+    nodes.join(metal)
+    nodes.kill(doomed)
+    for made in refs, items:
+        log.write_text("begun\n")
+        if not again:
+            assert manta.get(made, timeout=60) == [0, "text", [1, {"two": {2}}], bytes(SIZE)]
+            continue
+        for ref in made:
+            with pytest.raises(exceptions.NondeterminismError, match="was run again and did not make it"):
+                manta.get(ref, timeout=60)
+
+
 def test_a_worker_that_dies_in_a_task_is_replaced_without_being_asked(nodes, tmp_path):
     log = tmp_path / "log"
 

@@ -75,6 +75,7 @@ void Throw(const Failure& failure) {
     case Code::kActorDied:
       throw ActorDiedError(failure.message);
     case Code::kLost:
+      if (failure.type == kNondeterminism) throw NondeterminismError(failure.message);
       throw LostError(failure.message);
     case Code::kTimedOut:
       throw TimeoutError(failure.message);

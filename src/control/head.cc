@@ -320,6 +320,7 @@ void Head::Return(Peer& peer, std::uint64_t call, const wire::NodeFacts& facts) 
   }
   if (Peer* former = PeerOf(facts.number); former != nullptr) {
     serials_.erase(facts.number);
+    peer.draining = std::move(former->draining);  // they wait for the node, not for its connection
     former->connection->Close(Status(Code::kUnavailable, "the node has made a new connection"));
   }
   peer.number = facts.number;

@@ -128,6 +128,7 @@ void HttpCall::Start(const wire::SocketAddress& address) {
   if (!socket_.valid()) return Finish(Failure(std::strerror(errno)));
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as every dialled socket (wire/dial.cc)
   if (connect(socket_.get(), address.get(), address.size) != 0 && errno != EINPROGRESS) {
     return Finish(Failure(std::strerror(errno)));
   }

@@ -66,6 +66,7 @@ Status RedisConnection::Start(const RedisAddress& address) {
     const int on = 1;
     setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as every dialled socket (wire/dial.cc)
   }
   const auto* to = reinterpret_cast<const sockaddr*>(&address.address);
   if (connect(socket_.get(), to, address.size) == 0) {

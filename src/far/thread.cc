@@ -44,9 +44,12 @@ Result<std::unique_ptr<Thread>> Thread::Start() {
   return made;
 }
 
-Thread::~Thread() {
+Thread::~Thread() { Stop(); }
+
+void Thread::Stop() {
+  if (!thread_.joinable()) return;
   Post([this] { stopped_ = true; });
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   const std::lock_guard lock(turn_);  // whoever did our work last has left
 }
 

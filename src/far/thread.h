@@ -1,10 +1,9 @@
 // Thread runs a loop for connections between this process and others on other nodes. Processes that have none do
 // without it: it is started with the first.
 //
-// Threads: Post from any; everything posted runs on the loop's thread, in order. Destroying it ends the thread after
-// what was posted before. Who spins for an answer that comes through the loop takes its Turn: it does the loop's work
-// itself until it gives up, which saves two wake-ups for each call to another node. So "the far thread" is whoever has
-// the turn; there is one at a time.
+// Threads: Post from any; everything posted runs on the loop's thread, in order. Destroying it Stops it. Who spins for
+// an answer that comes through the loop takes its Turn: it does the loop's work itself until it gives up, which saves
+// two wake-ups for each call to another node. So "the far thread" is whoever has the turn; there is one at a time.
 #pragma once
 
 #include <functional>
@@ -25,6 +24,10 @@ class Thread {
   ~Thread();
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
+
+  // Ends the thread after what was posted before; what is posted later is dropped with this object. Whoever owns it
+  // calls this first: what still runs on the thread may look for it where its owner has it.
+  void Stop();
 
   void Post(std::function<void()> work);
   [[nodiscard]] base::Loop& loop() { return *loop_; }  // on the far thread only

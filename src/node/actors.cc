@@ -4,6 +4,7 @@
 
 #include "node/actor_state.h"
 #include "shm/arena.h"
+#include "shm/journal_copy.h"
 
 namespace manta::node {
 
@@ -562,11 +563,9 @@ bool Actors::TakeCopy(NodeNumber host, const wire::FarJournal& message) {
   return true;
 }
 
-std::vector<wire::FarJournal> Actors::Copies(const Id& actor) const {
+const base::Fd* Actors::JournalOf(const Id& actor) const {
   const auto it = records_.find(actor);
-  const rules::ActorTable::Actor* known = table_.Get(actor);
-  if (it == records_.end() || known == nullptr) return {};
-  return CopiesOf(actor, known->epoch, it->second.journal);
+  return it == records_.end() || !it->second.journal.valid() ? nullptr : &it->second.journal;
 }
 
 void Actors::CouldNotStart(const Id& actor, const Failure& why, bool for_good) {

@@ -116,8 +116,8 @@ class Actors {
   // Of an actor that runs here.
   void Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& message);
   [[nodiscard]] bool Knows(const Id& actor) const { return records_.contains(actor); }
-  // For the node where it will run.
-  [[nodiscard]] std::vector<wire::FarJournal> Copies(const Id& actor) const;
+  // For the node where it will run; nullptr: there is none.
+  [[nodiscard]] const base::Fd* JournalOf(const Id& actor) const;
   // Another node has callers of it; it is told what it is.
   void Watch(NodeNumber node, const Id& actor);
   // Processes of this node that watched one which is at home here now.

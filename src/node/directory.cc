@@ -251,7 +251,8 @@ void Directory::ProcessDied(ProcessId process, const std::string& who) {
     }
   }
   for (const auto& [id, orphan] : orphans_) {
-    if (orphan.asked.contains(process)) gathering_.refusals.push_back({id, process, Cat(who, " died"), orphan.ask});
+    if (orphan.asked.contains(process))
+      gathering_.refusals.push_back({id, process, Cat(who, " died"), orphan.ask, false});
   }
   gathering_.deaths.push_back(process);
 }
@@ -285,14 +286,15 @@ void Directory::AskHolders(const Id& id, Orphan& orphan, ProcessId but) {
 }
 
 void Directory::Unmade(Peer& peer, const wire::Unmade& message) {
-  gathering_.refusals.push_back({message.object, peer.process, message.why, message.ask});
+  gathering_.refusals.push_back({message.object, peer.process, message.why, message.ask, message.differs});
 }
 
 void Directory::Refused(const LettingGo::Refusal& refusal) {
-  const auto& [id, process, why, ask] = refusal;
+  const auto& [id, process, why, ask, differs] = refusal;
   const auto it = orphans_.find(id);
   if (it == orphans_.end() || it->second.ask != ask || it->second.asked.erase(process) == 0) return;
   Orphan& orphan = it->second;
+  orphan.differs = orphan.differs || differs;
   const auto object = objects_.find(id);
   if (why.empty() && object != objects_.end() && peers_.Find(process) != nullptr) {  // the task can run now
     orphan.asked.insert(process);
@@ -304,9 +306,9 @@ void Directory::Refused(const LettingGo::Refusal& refusal) {
     AskHolders(id, orphan, process);
   }
   if (!orphan.asked.empty()) return;
-  const std::string reason = orphan.why;
+  const Orphan lost = std::move(orphan);
   orphans_.erase(it);
-  if (object != objects_.end()) Lose(id, object->second, reason);
+  if (object != objects_.end()) Lose(id, object->second, lost.why, lost.differs);
 }
 
 void Directory::BeginLettingGo() { applying_ = std::exchange(gathering_, {}); }
@@ -384,10 +386,13 @@ void Directory::Tell(const Id& id, Object& object) {
   }
 }
 
-void Directory::Lose(const Id& id, Object& object, const std::string& why) {
+void Directory::Lose(const Id& id, Object& object, const std::string& why, bool differs) {
   object.outcome = {};
   object.outcome.ready = true;
-  object.outcome.failure = Failure{Code::kLost, Cat("object ", ToString(id), " is lost: ", why), {}, {}};
+  object.outcome.failure = Failure{Code::kLost,
+                                   Cat("object ", ToString(id), " is lost: ", why),
+                                   differs ? std::string(kNondeterminism) : std::string(),
+                                   {}};
   Tell(id, object);
 }
 

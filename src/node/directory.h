@@ -112,6 +112,7 @@ class Directory {
     std::string why;            // it is needed
     std::set<ProcessId> asked;  // who have not refused
     bool holders = false;       // these are asked; before that, who called its maker
+    bool differs = false;       // its maker was run again, and did something else
   };
   struct HashPair {
     std::size_t operator()(const std::pair<Id, ProcessId>& key) const noexcept {
@@ -127,6 +128,7 @@ class Directory {
       ProcessId process = kNoProcess;
       std::string why;
       std::uint64_t ask = 0;
+      bool differs = false;
     };
     std::vector<Refusal> refusals;  // not let go of, but to be looked at when everything is read
     std::vector<Id> stale;          // made again, and so here twice …
@@ -140,7 +142,7 @@ class Directory {
   Object& Own(const Id& id, ProcessId owner);
   void Disown(const Id& id, ProcessId owner);
   void Tell(const Id& id, Object& object);
-  void Lose(const Id& id, Object& object, const std::string& why);
+  void Lose(const Id& id, Object& object, const std::string& why, bool differs = false);
   // Asks others to have it made again. False: nobody can.
   bool Remake(const Id& id, Object& object, const std::string& why, ProcessId dead);
   void AskHolders(const Id& id, Orphan& orphan, ProcessId but);

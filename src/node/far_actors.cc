@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "node/actor_state.h"
+#include "node/journal_sender.h"
 #include "shm/arena.h"
 
 namespace manta::node {
@@ -94,7 +95,10 @@ void FarActors::Register() {
   });
   links.On<wire::FarActorStarting>([this](NodeNumber from, const wire::FarActorStarting& message, std::uint64_t) {
     if (FindAsked(message.actor, from, message.epoch) != nullptr) placing_.erase(message.actor);
-    if (parts_.actors.PlacedOn(message.actor, from, message.epoch)) return;
+    if (parts_.actors.PlacedOn(message.actor, from, message.epoch)) {
+      if (spread_.Counts(message.actor)) spread_.Put(message.actor, from);  // it was refused where it was to go
+      return;
+    }
     parts_.cluster.links().Send(from, wire::FarStopActor{message.actor, message.epoch, true, {}});
   });
   links.On<wire::FarActorReady>([this](NodeNumber from, const wire::FarActorReady& message, std::uint64_t) {
@@ -253,6 +257,7 @@ void FarActors::MakeHere(const wire::FarCreateActor& message, const Id& job, con
 }
 
 void FarActors::Died(const Id& actor, const wire::ActorOptions& options, const Id& job) {
+  spread_.Remove(actor);
   ReleaseName(options, actor);
   if (!options.detached) return;
   kept_.Forget(actor);
@@ -384,13 +389,14 @@ bool FarActors::Place(const Id& actor) {
     return !here;
   }
   const std::vector<rules::NodeOffer> offers = Offers({});
-  switch (rules::FirstPlace(need, self(), order->wanted, parts_.leases.FreeFor(kNoProcess, 0), offers)) {
+  const NodeNumber wanted = SpreadTo(actor, *order, offers);
+  switch (rules::FirstPlace(need, self(), wanted, parts_.leases.FreeFor(kNoProcess, 0), offers)) {
     case rules::ActorGoes::kHere:
       placing.state = Placing::State::kWaits;
       LookLater(actor, kLookUs);
       return false;
     case rules::ActorGoes::kThere:
-      AskNode(actor, rules::Placement{order->wanted, 1, 0, 0, false});
+      AskNode(actor, rules::Placement{wanted, 1, 0, 0, false});
       return true;
     case rules::ActorGoes::kUp:
       AskHead(actor);
@@ -400,6 +406,15 @@ bool FarActors::Place(const Id& actor) {
   }
   LookLater(actor, 0);  // from the loop: it is still being created. The head may know a node that has just come.
   return true;
+}
+
+NodeNumber FarActors::SpreadTo(const Id& actor, const Actors::Order& order,
+                               const std::vector<rules::NodeOffer>& offers) {
+  if (!order.options.need.empty()) return order.wanted;
+  const bool returns = order.epoch > 0 && order.wanted != 0;
+  const NodeNumber node = returns ? order.wanted : spread_.Choose(actor, order.wanted, offers);
+  if (node != 0) spread_.Put(actor, node);
+  return node;
 }
 
 void FarActors::StopPlacing(const Id& actor) {
@@ -464,6 +479,7 @@ void FarActors::Placed(const Id& actor, std::uint32_t epoch, const Result<rules:
     it->second.state = Placing::State::kWaits;
     it->second.refused.clear();  // who had no room may have it by then
     LookLater(actor, kLookUs);
+    if (spread_.Counts(actor)) spread_.Put(actor, self());
     if (!waits) parts_.actors.WaitHere(actor);
   };
   if (!placed.ok()) {
@@ -530,10 +546,14 @@ void FarActors::SendStart(const Id& actor, const rules::Placement& placement, co
   message.final = placement.final;
   message.job = facts.value();
   parts_.far_leases.JobRunsOn(order->job, placement.node);
-  for (const wire::FarJournal& copy : parts_.actors.Copies(actor)) {
-    parts_.cluster.links().Send(placement.node, copy);
-  }
-  parts_.cluster.links().Send(placement.node, message);
+  const base::Fd* journal = parts_.actors.JournalOf(actor);
+  if (journal == nullptr) return parts_.cluster.links().Send(placement.node, message);
+  // If it does not get there, the node says that it misses it, or is gone.
+  SendWholeJournal(parts_.cluster.links(), {placement.node, actor, message.epoch, wire::JournalUse::kStart}, *journal,
+                   [this, alive = alive_, node = placement.node, message](const Status&) {
+                     if (!*alive || FindAsked(message.actor, node, message.epoch) == nullptr) return;
+                     parts_.cluster.links().Send(node, message);
+                   });
 }
 
 FarActors::Placing* FarActors::FindAsked(const Id& actor, NodeNumber node, std::uint32_t epoch) {

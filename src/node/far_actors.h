@@ -37,6 +37,7 @@
 #include "node/placer.h"
 #include "node/programs.h"
 #include "rules/actor_placement.h"
+#include "rules/actor_spread.h"
 
 namespace manta::node {
 
@@ -157,6 +158,9 @@ class FarActors final : public ActorsElsewhere {
   // Of those that the strategy allows.
   [[nodiscard]] std::vector<rules::NodeOffer> Offers(const Strategy& strategy) const;
   [[nodiscard]] Status NoPlace(const std::string& who, const wire::ActorOptions& options) const;
+  // Of an actor that asks for nothing, in its first life or after its node was lost: the node that it is spread to.
+  [[nodiscard]] NodeNumber SpreadTo(const Id& actor, const Actors::Order& order,
+                                    const std::vector<rules::NodeOffer>& offers);
   void AskHead(const Id& actor);
   void Placed(const Id& actor, std::uint32_t epoch, const Result<rules::Placement>& placed);
   void AskNode(const Id& actor, const rules::Placement& placement);
@@ -187,6 +191,7 @@ class FarActors final : public ActorsElsewhere {
   const Host host_;
   KeptActors kept_;
   std::unordered_map<Id, Placing> placing_;
+  rules::ActorSpread spread_;
   std::unordered_map<Id, Seen> seen_;
   std::unordered_map<Id, Gone> moved_;            // for who does not know it yet
   std::unordered_map<Id, std::int64_t> staying_;  // not to be moved (again), until when

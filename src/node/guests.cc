@@ -4,6 +4,8 @@
 
 #include "base/failpoint.h"
 #include "node/actor_state.h"
+#include "node/journal_sender.h"
+#include "shm/journal_copy.h"
 #include "wire/crypto.h"
 
 namespace manta::node {
@@ -52,20 +54,23 @@ void Guests::Refuse(NodeNumber to, const wire::FarStartActor& message, bool boun
 
 // A copy of what a guest of another node did, or what one that comes here is to go on with.
 void Guests::Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call) {
-  const bool taken = actors_.TakeCopy(from, message);
-  if (call != 0) {
-    if (taken) {
-      base::Failpoint("node.taking");
-      return actors_.Keep(message.actor, message.parts, [this, alive = alive_, from, call](const Status& kept) {
-        if (!*alive) return;
-        if (kept.ok()) return cluster_.links().Answer(from, call, wire::Done{});
-        cluster_.links().Fail(from, call, kept);
-      });
-    }
-    // Given up here, and perhaps started elsewhere: what it does counts for nothing, and nobody may hear of it.
-    return cluster_.links().Fail(from, call, Status(Code::kNotFound, "this actor is another node's now"));
+  const auto answer = [this, alive = alive_, from, call](const Status& done) {
+    if (!*alive || call == 0) return;
+    if (done.ok()) return cluster_.links().Answer(from, call, wire::Done{});
+    cluster_.links().Fail(from, call, done);
+  };
+  if (message.use == wire::JournalUse::kStart) {
+    BringForStart(from, message);
+    return answer({});
   }
-  if (taken) return;
+  // Given up here, and perhaps started elsewhere: what it does counts for nothing, and nobody may hear of it.
+  if (!actors_.TakeCopy(from, message)) return answer(Status(Code::kNotFound, "this actor is another node's now"));
+  if (message.use == wire::JournalUse::kLast) return answer({});
+  base::Failpoint("node.taking");
+  actors_.Keep(message.actor, message.parts, answer);
+}
+
+void Guests::BringForStart(NodeNumber from, const wire::FarJournal& message) {
   Brought& brought = brought_[message.actor];
   if (brought.home != from || brought.epoch != message.epoch) brought = Brought{from, message.epoch, {}};
   if (!brought.journal.valid()) {
@@ -82,15 +87,20 @@ void Guests::Copy(Peer& peer, std::uint64_t call, const wire::CopyJournal& messa
   if (it->second.worker != peer.worker || peer.worker == nullptr) {
     return peer.connection->Fail(call, Status(Code::kNotFound, "this actor is not a guest of this node"));
   }
-  cluster_.links().Call<wire::Done>(
-      it->second.home, wire::FarJournal{message.actor, it->second.order.epoch, message.parts},
-      [this, alive = alive_, process = peer.process, call](const Result<wire::Done>& done) {
-        Peer* asking = *alive ? peers_.Find(process) : nullptr;
-        if (asking == nullptr) return;
-        base::Failpoint("node.copied");
-        if (!done.ok()) return asking->connection->Fail(call, done.status());
-        asking->connection->Send(wire::Done{}, call);
-      });
+  const auto copied = [this, alive = alive_, process = peer.process, call](const Status& done) {
+    Peer* asking = *alive ? peers_.Find(process) : nullptr;
+    if (asking == nullptr) return;
+    base::Failpoint("node.copied");
+    if (!done.ok()) return asking->connection->Fail(call, done);
+    asking->connection->Send(wire::Done{}, call);
+  };
+  const Guest& guest = it->second;
+  if (!message.ranges.empty()) {
+    return SendJournal(cluster_.links(), {guest.home, message.actor, guest.order.epoch, wire::JournalUse::kCopy},
+                       guest.journal, message.ranges, copied);
+  }
+  cluster_.links().Call<wire::Done>(guest.home, wire::FarJournal{message.actor, guest.order.epoch, message.parts},
+                                    [copied](const Result<wire::Done>& done) { copied(done.status()); });
 }
 
 void Guests::Start(NodeNumber from, const wire::FarStartActor& message) {
@@ -172,7 +182,7 @@ void Guests::Place(const Id& actor, std::uint32_t epoch, Worker* worker, const S
   static_cast<void>(MakeJournal(order.options, &guest->journal));
   if (guest->journal.valid()) {
     worker->peer->connection->Send(start, 0, {guest->journal.get()});
-    worker->peer->connection->Send(wire::CopyWanted{actor});
+    worker->peer->connection->Send(wire::CopyWanted{actor, true});
   } else {
     worker->peer->connection->Send(start);
   }
@@ -261,10 +271,15 @@ bool Guests::WorkerDied(Worker& worker, const Failure& failure, std::uint64_t cu
   guests_.erase(it);
   leases_.WorkerDied(worker, failure, 0);
   const Id actor = std::exchange(worker.actor, {});
-  for (const wire::FarJournal& copy : CopiesOf(actor, guest.order.epoch, guest.journal)) {
-    cluster_.links().Send(guest.home, copy);
-  }
-  cluster_.links().Send(guest.home, wire::FarActorDied{actor, guest.order.epoch, failure, current});
+  // The home has it all before it hears of the death, and starts another process with it.
+  ++ending_;
+  SendWholeJournal(cluster_.links(), {guest.home, actor, guest.order.epoch, wire::JournalUse::kLast}, guest.journal,
+                   [this, alive = alive_, home = guest.home,
+                    died = wire::FarActorDied{actor, guest.order.epoch, failure, current}](const Status&) {
+                     if (!*alive) return;
+                     --ending_;
+                     cluster_.links().Send(home, died);
+                   });
   return true;
 }
 

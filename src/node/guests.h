@@ -60,7 +60,7 @@ class Guests {
   void FarReady(const Peer& peer, const wire::FarReady& message);
 
   [[nodiscard]] NodeNumber HomeOf(const Id& actor) const;  // 0: it is no guest
-  [[nodiscard]] std::size_t size() const { return guests_.size(); }
+  [[nodiscard]] std::size_t size() const { return guests_.size() + ending_; }
 
  private:
   struct Guest {
@@ -88,6 +88,7 @@ class Guests {
 
   void Start(NodeNumber from, const wire::FarStartActor& message);
   void Bring(NodeNumber from, const wire::FarJournal& message, std::uint64_t call);
+  void BringForStart(NodeNumber from, const wire::FarJournal& message);
   void Refuse(NodeNumber to, const wire::FarStartActor& message, bool bounced, const Status& why);
   void Place(const Id& actor, std::uint32_t epoch, Worker* worker, const Status& why);
   void Stop(NodeNumber from, const wire::FarStopActor& message);
@@ -105,6 +106,7 @@ class Guests {
   Placer& placer_;
   Actors& actors_;
   std::unordered_map<Id, Guest> guests_;
+  std::size_t ending_ = 0;                   // dead, and their homes are not told yet
   std::map<std::uint64_t, Coming> coming_;   // by pass
   std::unordered_map<Id, Brought> brought_;  // journals of guests that will be started next
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -129,6 +129,7 @@ void FarActors::Left(const Id& actor, const Result<NodeNumber>& home) {
 void FarActors::TakeOut(const Id& actor, NodeNumber home) {
   if (!parts_.actors.Knows(actor)) return;
   const bool killed = !parts_.actors.IsDetached(actor);
+  spread_.Remove(actor);
   Actors::Moved moved = parts_.actors.Move(actor);
   if (!moved.watchers.empty()) seen_[actor].watchers = std::move(moved.watchers);
   moved_[actor] = Gone{home, killed, std::move(moved.options), std::move(moved.nodes)};

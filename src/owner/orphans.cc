@@ -8,7 +8,8 @@
 // has such a Ref does the same on its own.
 //
 // The new owner announces the object as the first one did, and those who wait are told. A task that runs again and does
-// not announce it is not deterministic; then the object is lost, unless it was put as durable (durable.h).
+// not announce it is not deterministic: it made other calls, or put other values, which have other names (values.cc).
+// Then the object is lost, with a NondeterminismError, unless it was put as durable (durable.h).
 #include <algorithm>
 #include <cstring>
 
@@ -103,19 +104,24 @@ bool Owner::TakeContained(const shm::Contained& inner) {
 // The task is over: those that it was run again for are announced by now, or never will be.
 void Owner::SettleOrphans(Entry* task) {
   const std::vector<Extra::Orphan> orphans = std::exchange(task->extra->orphans, {});
+  const bool differs = task->state.load(std::memory_order_relaxed) != State::kFailed;
   const std::string why =
-      task->state.load(std::memory_order_relaxed) == State::kFailed
+      !differs
           ? Cat(DescribeTask(task), ", which made it, was run again and failed: ", task->failure->message)
           : Cat(DescribeTask(task),
-                ", which made it, was run again and did not make it: it failed then, or does other things each time");
+                ", which made it, was run again and did not make it: its puts, calls or their values differ from "
+                "those of the first run. A task that gives Refs away must do the same each time: no clocks, random "
+                "numbers or other outside input, unless it comes as an argument; or put the value as durable");
   for (const auto& [object, ask, running] : orphans) {
-    static_cast<void>(link().Send(wire::Unmade{object, running ? std::string() : why, ask}));
+    static_cast<void>(link().Send(wire::Unmade{object, running ? std::string() : why, ask, !running && differs}));
     const auto it = by_id_.find(object);
     if (it == by_id_.end()) continue;
     Entry* entry = it->second;
     if (entry->origin != Origin::kBorrowed || entry->done() || (entry->flags & Entry::kSubscribed) != 0) continue;
-    const Failure lost{
-        Code::kLost, Cat("object ", ToString(object), " is lost with its owner, which died; ", why), {}, {}};
+    const Failure lost{Code::kLost,
+                       Cat("object ", ToString(object), " is lost with its owner, which died; ", why),
+                       differs ? std::string(kNondeterminism) : std::string(),
+                       {}};
     if (!Rescue(entry, lost)) Fail(entry, lost);
   }
 }
@@ -124,6 +130,7 @@ void Owner::SettleOrphans(Entry* task) {
 
 Result<DurableValues*> Owner::Durable() {
   if (setup_.welcome.head.empty()) return Status(Code::kNotFound, "there is no cluster");
+  if (stopping_.load()) return Status(Code::kUnavailable, kGone);  // nobody would end it
   const Result<far::Thread*> thread = FarThread();
   if (!thread.ok()) return thread.status();
   const Result<std::shared_ptr<wire::Secrets>> secrets = Secrets();

@@ -63,11 +63,16 @@ Owner::~Owner() {
   background_.join();
   durable_values_.reset();
   if (far_thread_ != nullptr) {
-    for (const std::unique_ptr<Lane>& lane : lanes_) {
-      if (lane == nullptr || lane->far == nullptr) continue;
+    // Connections come and end until the thread has stopped, and with them lanes lose what is theirs, under the lock.
+    std::vector<std::unique_ptr<wire::Dial>> dials;
+    {
       const Lock lock(mutex_);
-      far_thread_->Post([dial = std::shared_ptr<wire::Dial>(std::move(lane->far->dial))] {});
+      for (const std::unique_ptr<Lane>& lane : lanes_) {
+        if (lane != nullptr && lane->far != nullptr) dials.push_back(std::move(lane->far->dial));
+      }
     }
+    far_thread_->Post([gone = std::make_shared<decltype(dials)>(std::move(dials))] { gone->clear(); });
+    far_thread_->Stop();  // not reset: what runs on it until then looks for it here
     far_thread_.reset();
   }
   // Refs may outlive us: what they name is now a failure, or a value that needs nobody. What is done stays as it is,

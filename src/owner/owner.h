@@ -55,6 +55,7 @@ struct Caller {
   Id parent;                // the running task, or the job
   std::uint64_t path = 0;   // which thread of it
   std::uint64_t calls = 0;  // made so far
+  std::uint64_t puts = 0;   // of a task, made so far
   std::uint32_t session = 0;
   const Resources* need = nullptr;  // of the running task; nullptr in a driver
   std::uint64_t lease = 0;          // to be given back while the task sleeps
@@ -266,6 +267,10 @@ class Owner {
 
  private:
   Id NextId();
+  // Of a put: in a task another one than that of any call, so that a put more does not change the names of calls.
+  Id NextPutId();
+  // The name of a value that a task puts, once the value is written: see values.cc.
+  void NameByContent(Entry* entry, std::span<const std::byte> value, std::span<Entry* const> contained);
 
   // All below with the mutex held.
   Status FillSpec(const internal::Site& site, const Plan* plan, std::uint32_t returns, shm::SpecHeader* header);

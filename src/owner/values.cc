@@ -1,7 +1,9 @@
 // Values: storing, looking at and letting go of them.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/digest.h"
 #include "base/per_thread.h"
 #include "owner/owner.h"
 
@@ -18,8 +20,36 @@ std::vector<OpenPut>& OpenPuts() { return base::PerThread<std::vector<OpenPut>>(
 
 }  // namespace
 
+// ---- names of what tasks put ----
+//
+// A task that runs again must make the values that it made before, because Refs to them are held by others. If it does
+// something else, no Ref may lead to another value: so the digest of a value is part of its name. A value that differs
+// has another name, the one that is looked for is not made, and its holders get a NondeterminismError
+// (Owner::SettleOrphans). Drivers and actors do not pay for this: what they put is never made again.
+
+Id Owner::NextPutId() {
+  Caller& caller = ThisCaller();
+  if (caller.maker.task.empty() || caller.session != session_) return NextId();
+  return DeriveId(caller.parent, ~caller.path, caller.puts++);
+}
+
+void Owner::NameByContent(Entry* entry, std::span<const std::byte> value, std::span<Entry* const> contained) {
+  // A Ref inside it is a name and the number of its owner (EncodeRef), which is another process the next time.
+  std::uint64_t digest = 0;
+  for (const Entry* inner : contained) {
+    const void* found = memmem(value.data(), value.size(), &inner->id, sizeof inner->id);
+    if (found == nullptr) continue;
+    const std::size_t end = static_cast<const std::byte*>(found) - value.data() + sizeof inner->id;
+    digest = base::DigestBytes(value.first(end), digest);
+    value = value.subspan(std::min(end + sizeof(ProcessId), value.size()));
+  }
+  entry->id = DeriveId(entry->id, base::DigestBytes(value, digest), 0);
+}
+
+// ---- storing ----
+
 Result<Entry*> Owner::PutBegin(std::size_t size, std::byte** out) {
-  const Id id = NextId();
+  const Id id = NextPutId();
   store::Allocation room;
   std::byte* heap = nullptr;
   if (size > kSmallValue) {
@@ -57,9 +87,18 @@ Result<Entry*> Owner::PutBegin(std::size_t size, std::byte** out) {
 }
 
 void Owner::PutEnd(Entry* entry, std::vector<Entry*>&& contained, std::vector<ActorEntry*>&& actors) {
+  const Caller& caller = ThisCaller();
+  const bool remade = !caller.maker.task.empty() && caller.session == session_ && entry->session == session_;
+  if (remade && entry->where != Where::kNone) {
+    NameByContent(entry, {entry->where == Where::kHeap ? entry->heap : entry->small, entry->size}, contained);
+  }
   if (entry->where == Where::kNone) {
     store::Allocation room = OpenPuts().back().room;
     OpenPuts().pop_back();
+    if (remade) {
+      NameByContent(entry, {room.data, room.size}, contained);
+      store::StoreClient::Rename(room, entry->id);
+    }
     entry->place = store().Seal(room);
     entry->where = Where::kStore;
   }

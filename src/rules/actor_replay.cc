@@ -86,7 +86,7 @@ Failure ActorReplay::Replayed(const ReplayedCall& call) {
           "outside input, unless it comes as an argument; mark those that change nothing as read-only (const, "
           "ReadOnly(); in Python @manta.method(read_only=True)), save the state more often "
           "(CheckpointEvery, checkpoint_every=), or switch replay off (SetReplay(false), replay=False)"),
-      "manta::NondeterminismError",
+      kNondeterminism,
       {}};
 }
 
@@ -104,7 +104,7 @@ Failure ActorReplay::Differs(const Id& call, std::string_view method) const {
                      ") again, with another method or other arguments than the first time: the task that calls ran "
                      "again after a crash and did not do the same. Tasks that call actors must be deterministic, or "
                      "must not be retried (SetRetries(0), max_retries=0)"),
-                 "manta::NondeterminismError",
+                 kNondeterminism,
                  {}};
 }
 

@@ -63,7 +63,7 @@ bool GlobalScheduler::Heard(const Heartbeat& heartbeat) {
     node.total = heartbeat.total;
     node.labels = heartbeat.labels;
     node.draining = heartbeat.draining;
-    node.has.assign(names_.size(), 0);
+    node.has.assign(numbers_.size(), 0);
     for (const auto& [name, amount] : heartbeat.total.amounts()) {
       AddAt(&node.has, Number(name), static_cast<double>(amount));
     }
@@ -72,11 +72,11 @@ bool GlobalScheduler::Heard(const Heartbeat& heartbeat) {
   node.lives = true;
   node.incarnation = heartbeat.incarnation;
   node.sequence = heartbeat.sequence;
-  node.available.assign(names_.size(), 0);
+  node.available.assign(numbers_.size(), 0);
   for (const auto& [name, amount] : heartbeat.available.amounts()) {
     AddAt(&node.available, Number(name), static_cast<double>(amount));
   }
-  node.backlog.assign(names_.size(), 0);
+  node.backlog.assign(numbers_.size(), 0);
   for (const auto& [name, work] : heartbeat.backlog) AddAt(&node.backlog, Number(name), work);
   node.classes = heartbeat.classes;
   for (const ClassLoad& load : heartbeat.classes) {
@@ -360,9 +360,9 @@ std::optional<double> GlobalScheduler::WaitUs(NodeId id, ClassId function, const
 
 double GlobalScheduler::Charged(NodeId id, const std::string& resource) const {
   const auto it = by_id_.find(id);
-  const auto name = std::find(names_.begin(), names_.end(), resource);
-  if (it == by_id_.end() || name == names_.end()) return 0;
-  return At(nodes_[it->second].sent_units, static_cast<std::uint32_t>(name - names_.begin()));
+  const auto number = numbers_.find(resource);
+  if (it == by_id_.end() || number == numbers_.end()) return 0;
+  return At(nodes_[it->second].sent_units, number->second);
 }
 
 // ---- tickets ----
@@ -417,10 +417,7 @@ void GlobalScheduler::Expire(std::int64_t now_us) {
 // ---- small things ----
 
 std::uint32_t GlobalScheduler::Number(const std::string& resource) {
-  const auto it = std::find(names_.begin(), names_.end(), resource);
-  if (it != names_.end()) return static_cast<std::uint32_t>(it - names_.begin());
-  names_.push_back(resource);
-  return static_cast<std::uint32_t>(names_.size() - 1);
+  return numbers_.try_emplace(resource, static_cast<std::uint32_t>(numbers_.size())).first->second;
 }
 
 GlobalScheduler::Amounts GlobalScheduler::Numbered(const Resources& resources) {

@@ -166,7 +166,7 @@ class GlobalScheduler {
     std::uint64_t sequence = 0;
     Resources total;
     Labels labels;
-    // By number of the resource; may be shorter than names_.
+    // By number of the resource; may be shorter than numbers_.
     std::vector<double> has;
     std::vector<double> available;
     std::vector<double> backlog;
@@ -223,7 +223,7 @@ class GlobalScheduler {
 
   const Options options_;
   const std::uint32_t replica_;
-  std::vector<std::string> names_;  // of resources, by number
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // of resources, by name; counted from 0
   std::vector<Node> nodes_;
   std::unordered_map<NodeId, std::uint32_t> by_id_;  // places in nodes_, of those that live
   std::vector<std::uint32_t> vacant_;

@@ -394,5 +394,18 @@ TEST(GlobalScheduler, RandomEventsKeepItsPromises) {
   }
 }
 
+// Looked for one by one, the names of each beat would take seconds.
+TEST(GlobalScheduler, TenThousandNamesOfResourcesAreHeardAndFound) {
+  Resources many;
+  for (int i = 0; i < 10'000; ++i) many.Set("custom_" + std::to_string(i), kUnit);
+  Cluster cluster(1);
+  for (int i = 0; i < 20; ++i) cluster.Beat(2, many, many);
+  Resources need;
+  need.Set("custom_9999", kUnit);
+  EXPECT_EQ(cluster.PlaceOne(cluster.Want(1, need)), 2U);
+  EXPECT_EQ(cluster.scheduler.Charged(2, "custom_9999"), static_cast<double>(kUnit));
+  EXPECT_EQ(cluster.scheduler.Charged(2, "custom_9998"), 0.0);
+}
+
 }  // namespace
 }  // namespace manta::rules

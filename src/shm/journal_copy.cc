@@ -12,33 +12,60 @@
 namespace manta::shm {
 namespace {
 
-void Add(std::vector<JournalPart>* parts, const std::byte* journal, std::uint64_t offset, std::uint64_t bytes) {
-  if (bytes == 0) return;
-  parts->push_back({offset, std::string(reinterpret_cast<const char*>(journal) + offset, bytes)});
+void Add(std::vector<JournalRange>* ranges, std::uint64_t offset, std::uint64_t bytes) {
+  if (bytes > 0) ranges->push_back({offset, bytes});
 }
 
 }  // namespace
 
-std::vector<JournalPart> ChangesOf(const std::byte* journal, JournalMarks* marks) {
+std::vector<JournalRange> RangesOf(const std::byte* journal, JournalMarks* marks) {
   const auto& memory = *reinterpret_cast<const JournalMemory*>(journal);
-  std::vector<JournalPart> parts;
+  std::vector<JournalRange> ranges;
   const std::uint64_t checkpoints = memory.current.load(std::memory_order_acquire);
   const JournalArea& area = memory.areas[checkpoints & 1];
   const std::uint64_t end = std::min(area.end.load(std::memory_order_acquire), kAreaBytes);
   const std::uint64_t from = checkpoints == marks->checkpoints ? std::min(marks->end, end) : 0;
-  Add(&parts, journal, kJournalHeader + kAnswersBytes + (checkpoints & 1) * kAreaBytes + from, end - from);
+  Add(&ranges, kJournalHeader + kAnswersBytes + (checkpoints & 1) * kAreaBytes + from, end - from);
   const std::uint64_t tail = memory.answers_tail.load(std::memory_order_acquire);
   std::uint64_t at = std::max(marks->answers, memory.answers_head.load(std::memory_order_acquire));
   while (at < tail) {  // the ring may go round
     const std::uint64_t bytes = std::min(tail - at, kAnswersBytes - at % kAnswersBytes);
-    Add(&parts, journal, kJournalHeader + at % kAnswersBytes, bytes);
+    Add(&ranges, kJournalHeader + at % kAnswersBytes, bytes);
     at += bytes;
   }
   const bool given_up = memory.given_up.load(std::memory_order_acquire) != 0;
-  const bool changed = !parts.empty() || checkpoints != marks->checkpoints || given_up != marks->given_up;
+  const bool changed = !ranges.empty() || checkpoints != marks->checkpoints || given_up != marks->given_up;
   *marks = {checkpoints, end, tail, given_up};
-  if (changed) Add(&parts, journal, 0, sizeof(JournalMemory));
+  if (changed) Add(&ranges, 0, sizeof(JournalMemory));
+  return ranges;
+}
+
+std::uint64_t BytesOf(const std::vector<JournalRange>& ranges) {
+  std::uint64_t bytes = 0;
+  for (const JournalRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
+Status Check(const std::vector<JournalRange>& ranges) {
+  for (const JournalRange& range : ranges) {
+    if (range.offset > kJournalBytes || range.bytes > kJournalBytes - range.offset) {
+      return {Code::kCorrupt, "a range of an actor's journal lies outside of it"};
+    }
+  }
+  return {};
+}
+
+std::vector<JournalPart> Read(const std::byte* journal, const std::vector<JournalRange>& ranges) {
+  std::vector<JournalPart> parts;
+  parts.reserve(ranges.size());
+  for (const JournalRange& range : ranges) {
+    parts.push_back({range.offset, std::string(reinterpret_cast<const char*>(journal) + range.offset, range.bytes)});
+  }
   return parts;
+}
+
+std::vector<JournalPart> ChangesOf(const std::byte* journal, JournalMarks* marks) {
+  return Read(journal, RangesOf(journal, marks));
 }
 
 Result<std::vector<JournalPart>> AllOf(int fd) {
@@ -46,9 +73,9 @@ Result<std::vector<JournalPart>> AllOf(int fd) {
   if (!map.ok()) return map.status();
   if (reinterpret_cast<const JournalMemory*>(map->data())->magic == 0) return std::vector<JournalPart>();
   JournalMarks marks;
-  std::vector<JournalPart> parts = ChangesOf(map->data(), &marks);
-  if (parts.empty()) Add(&parts, map->data(), 0, sizeof(JournalMemory));
-  return parts;
+  std::vector<JournalRange> ranges = RangesOf(map->data(), &marks);
+  if (ranges.empty()) Add(&ranges, 0, sizeof(JournalMemory));
+  return Read(map->data(), ranges);
 }
 
 Status Write(int fd, const std::vector<JournalPart>& parts) {

@@ -23,6 +23,12 @@ struct JournalMarks {
 
 // What a copy at `marks` lacks, in the order in which it is to be written: then the copy is whole before it says so.
 // *marks is moved on. Nothing: the copy has all.
+[[nodiscard]] std::vector<JournalRange> RangesOf(const std::byte* journal, JournalMarks* marks);
+[[nodiscard]] std::uint64_t BytesOf(const std::vector<JournalRange>& ranges);
+// kCorrupt: a range that lies outside.
+[[nodiscard]] Status Check(const std::vector<JournalRange>& ranges);
+[[nodiscard]] std::vector<JournalPart> Read(const std::byte* journal, const std::vector<JournalRange>& ranges);
+// RangesOf, read.
 [[nodiscard]] std::vector<JournalPart> ChangesOf(const std::byte* journal, JournalMarks* marks);
 // All there is, of a journal in that file.
 [[nodiscard]] Result<std::vector<JournalPart>> AllOf(int fd);

@@ -63,6 +63,28 @@ void ExpectSame(const Journal& a, const Journal& b) {
   ASSERT_EQ(answers(a), answers(b));
 }
 
+TEST(JournalCopy, RangesLieInTheJournalAndNameWhatTheirBytesAre) {
+  const base::Fd original = Fresh();
+  Journal journal = Open(original);
+  JournalMarks marks;
+  Record(journal, 1, 10);
+  const std::string state(5000, 's');
+  ASSERT_TRUE(journal.Checkpoint(std::as_bytes(std::span(state))));
+  const std::vector<JournalRange> ranges = RangesOf(journal.data(), &marks);
+  EXPECT_TRUE(Check(ranges).ok());
+  EXPECT_GE(BytesOf(ranges), 5000U);
+  EXPECT_EQ(ranges.back().offset, 0U) << "the header comes last: until then the copy is what it was";
+  const std::vector<JournalPart> parts = Read(journal.data(), ranges);
+  ASSERT_EQ(parts.size(), ranges.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].offset, ranges[i].offset);
+    EXPECT_EQ(parts[i].bytes.size(), ranges[i].bytes);
+  }
+  EXPECT_TRUE(RangesOf(journal.data(), &marks).empty());
+  EXPECT_FALSE(Check({{kJournalBytes - 1, 2}}).ok());
+  EXPECT_FALSE(Check({{kJournalBytes + 1, 0}}).ok());
+}
+
 TEST(JournalCopy, IsTheSameAfterEveryChangeThatItWasTold) {
   const base::Fd original = Fresh();
   const base::Fd copy = Fresh();

@@ -161,6 +161,11 @@ Status StoreClient::Adopt(LentSegment lent) {
   return {};
 }
 
+void StoreClient::Rename(Allocation& allocation, const Id& object) {
+  allocation.object = object;
+  allocation.table.Rename(allocation.row, object);
+}
+
 Place StoreClient::Seal(Allocation& allocation) {
   allocation.table.Seal(allocation.row, allocation.generation);
   const Place place{allocation.segment, allocation.row, allocation.generation, node_, allocation.size};

@@ -84,6 +84,8 @@ class StoreClient {
 
   // Room for `bytes` bytes. Waits if the store is full; then fails with the daemon's kOutOfMemory or kIo.
   Result<Allocation> Allocate(const Id& object, ProcessId owner, std::uint64_t bytes);
+  // Gives it another name than it was allocated for, before Seal.
+  static void Rename(Allocation& allocation, const Id& object);
   // Publishes what was written. The Place may be told to anybody.
   Place Seal(Allocation& allocation);
   void Abort(Allocation& allocation);

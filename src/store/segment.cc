@@ -99,6 +99,12 @@ std::uint32_t Table::Begin(std::uint32_t index, const RowCopy& what) const {
   return generation;
 }
 
+void Table::Rename(std::uint32_t index, const Id& object) const {
+  Row& row = this->row(index);
+  row.object_hi.store(object.hi, std::memory_order_release);
+  row.object_lo.store(object.lo, std::memory_order_release);
+}
+
 bool Table::Seal(std::uint32_t index, std::uint32_t generation) const {
   row(index).sealed_us.store(CoarseMicros(), std::memory_order_release);
   return Move(index, generation, RowState::kWriting, RowState::kSealed);

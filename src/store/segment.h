@@ -136,6 +136,8 @@ class Table {
   bool Move(std::uint32_t index, std::uint32_t generation, RowState from, RowState to) const;
   // Makes a free row describe an object that is being written; only the borrower may. Returns its generation.
   std::uint32_t Begin(std::uint32_t index, const RowCopy& what) const;
+  // Gives what is being written another name; only the borrower may.
+  void Rename(std::uint32_t index, const Id& object) const;
   // Publishes it.
   bool Seal(std::uint32_t index, std::uint32_t generation) const;
   // Makes the row free and tells the borrower. False: it was not in that state.

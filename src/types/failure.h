@@ -17,6 +17,9 @@ struct Failure {
   [[nodiscard]] bool ok() const { return code == Code::kOk; }
 };
 
+// Failure::type of what is lost because a task that ran again did something else than before.
+inline constexpr char kNondeterminism[] = "manta::NondeterminismError";
+
 [[nodiscard]] inline Failure ToFailure(const Status& status) {
   return Failure{status.code(), status.message(), {}, {}};
 }

@@ -1,4 +1,4 @@
-// A range of an actor's journal (shm/journal.h), for copies on other machines.
+// Ranges of an actor's journal (shm/journal.h), for copies on other machines.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,13 @@
 
 namespace manta {
 
+// Where it is.
+struct JournalRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// What is there.
 struct JournalPart {
   std::uint64_t offset = 0;
   std::string bytes;

@@ -36,6 +36,10 @@ Result<std::unique_ptr<Negotiation>> Begin(const Address& address, const SocketA
   side.handshake.versions = options.versions;
   base::Fd socket(::socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return Status(Code::kIo, Cat("cannot make a socket: ", std::strerror(errno)));
+  // The kernel gives this end any port that is free just now, which may be that of a head that is about to be started
+  // again: only if both sockets say so can that one still listen at it.
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (connect(socket.get(), target.get(), target.size) != 0 && errno != EINPROGRESS) {
     const char* const advice = errno == ECONNREFUSED ? ": nobody listens there" : "";
     return Status(Code::kUnavailable, Cat(std::strerror(errno), advice));

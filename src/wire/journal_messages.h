@@ -21,20 +21,28 @@ enum class JournalKind : std::uint16_t {
 struct CopyWanted {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kCopyWanted);
   Id actor;
+  bool ranges = false;  // large changes are to be named (CopyJournal::ranges), not sent
 };
 // W -> N, a call answered by Done when the home, or the head, has it.
 struct CopyJournal {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kCopyJournal);
   Id actor;
   std::vector<JournalPart> parts;
+  std::vector<JournalRange> ranges = {};  // instead: N reads them in the journal, which does not change until Done
 };
-// host -> home, a call answered by Done: what CopyJournal brought; or one-way, before FarActorDied: all there is.
-// home -> host, one-way, before FarStartActor: what to go on with. Several are one, in their order.
+enum class JournalUse : std::uint8_t {
+  kCopy,  // host -> home: what CopyJournal brought
+  kLast,  // host -> home, before FarActorDied: all there is
+  kStart  // home -> host, before FarStartActor: what to go on with
+};
+// host -> home, or home -> host, as JournalUse says. Several are one, in their order. Large journals go in pieces, each
+// a call answered by Done (node/journal_sender.h).
 struct FarJournal {
   static constexpr Kind kKind = static_cast<Kind>(JournalKind::kFarJournal);
   Id actor;
   std::uint32_t epoch = 0;
   std::vector<JournalPart> parts;
+  JournalUse use = JournalUse::kCopy;
 };
 
 }  // namespace manta::wire

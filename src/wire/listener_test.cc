@@ -134,6 +134,18 @@ TEST_F(ListenerTest, ListensOnIpv6Loopback) {
   EXPECT_TRUE(DialOne(Options()).ok());
 }
 
+// While a head is down the kernel may give its port to any connection that begins.
+TEST_F(ListenerTest, AHeadThatIsStartedAgainGetsItsPortBackAlsoFromADialledConnection) {
+  Listen();
+  Result<Link> link = DialOne(Options());
+  ASSERT_TRUE(link.ok());
+  ListenOptions options;
+  options.address = LocalOf(link->stream.fd()).text();
+  options.secrets = secrets_;
+  const auto made = Listener::Create(*loop_, options, [](Link) {});
+  EXPECT_TRUE(made.ok()) << made.status().message();
+}
+
 TEST_F(ListenerTest, ATakenPortIsAnErrorThatNamesIt) {
   Listen();
   ListenOptions options;

@@ -591,6 +591,7 @@ struct Unmade {
   Id object;
   std::string why;        // empty: the task ran when this was asked for and is over now; ask again
   std::uint64_t ask = 0;  // which it answers: the object may have been made and orphaned again meanwhile
+  bool differs = false;   // the task was run again, and did something else than before
 };
 // N -> P, to the owner: nobody holds these any more, and their values in the store are freed.
 struct Unheld {

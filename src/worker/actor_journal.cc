@@ -11,7 +11,9 @@
 namespace manta::worker {
 namespace {
 
-constexpr std::size_t kMostDigested = 64U << 10;  // of one value
+constexpr std::size_t kMostDigested = 64U << 10;     // of one value
+constexpr std::uint64_t kCopyBytes = 16ULL << 20;    // in one message
+constexpr std::uint64_t kNamedBytes = 256ULL << 10;  // that are sent rather than named
 
 std::uint64_t DigestOf(std::uint64_t hash, std::span<const std::byte> bytes) {
   std::size_t i = 0;
@@ -259,6 +261,17 @@ bool ActorJournal::Count(std::uint64_t calls) {
 void ActorJournal::Decided(rules::ActorReplay::Next next, owner::Owner& owner, ActorSelf& actor) {
   if (next == rules::ActorReplay::Next::kCheckpoint) Checkpoint(owner, actor);
   if (next == rules::ActorReplay::Next::kGiveUp) GiveUp();
+}
+
+void ActorJournal::Copy(bool by_range, const Send& send) {
+  std::unique_lock lock(writing_);
+  std::vector<JournalRange> ranges = shm::RangesOf(journal_.data(), &copied_);
+  if (ranges.empty()) return;
+  if (by_range && shm::BytesOf(ranges) > kNamedBytes) return send({}, std::move(ranges));
+  std::vector<JournalPart> parts = shm::Read(journal_.data(), ranges);
+  lock.unlock();
+  if (shm::BytesOf(ranges) <= kCopyBytes) return send(std::move(parts), {});
+  for (std::vector<JournalPart>& group : shm::Split(parts, kCopyBytes)) send(std::move(group), {});
 }
 
 void ActorJournal::GiveUp() {

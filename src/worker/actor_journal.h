@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -80,11 +81,11 @@ class ActorJournal {
   }
   [[nodiscard]] const rules::ActorReplay& rules() const { return replay_; }
 
-  // What has changed since the last time (shm/journal_copy.h).
-  [[nodiscard]] std::vector<JournalPart> Changes() {
-    const std::lock_guard lock(writing_);
-    return shm::ChangesOf(journal_.data(), &copied_);
-  }
+  // Calls send(parts, ranges) with what has changed since the last time (shm/journal_copy.h), in messages of a fair
+  // size. `by_range`: large changes are only named, and nothing is recorded until send returns: who is told reads them
+  // in the journal itself. Why not always: a call that runs meanwhile waits for that when it ends.
+  using Send = std::function<void(std::vector<JournalPart> parts, std::vector<JournalRange> ranges)>;
+  void Copy(bool by_range, const Send& send);
 
  private:
   explicit ActorJournal(shm::Journal journal) : journal_(std::move(journal)) {}

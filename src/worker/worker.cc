@@ -24,9 +24,8 @@ namespace {
 // A little longer than an owner spins: the next call of a synchronous caller finds us awake.
 constexpr std::int64_t kSpinUs = 150;
 constexpr std::size_t kMostArenas = 64;
-constexpr int kBegunAtOnce = 64;                   // calls of an actor with a step
-constexpr std::uint64_t kCopyBytes = 16ULL << 20;  // of a journal in one message
-constexpr std::int64_t kHeldUs = 20'000;           // calls are held back for so long to save an actor between them
+constexpr int kBegunAtOnce = 64;          // calls of an actor with a step
+constexpr std::int64_t kHeldUs = 20'000;  // calls are held back for so long to save an actor between them
 constexpr std::int64_t kPaceClaims = 16;
 constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
@@ -79,6 +78,8 @@ Status Worker::Join() {
 
 void Worker::Deliver(wire::Frame& frame) {
   if (frame.kind == wire::CopyWanted::kKind) {
+    const Result<wire::CopyWanted> wanted = frame.As<wire::CopyWanted>();
+    copied_by_range_.store(wanted.ok() && wanted.value().ranges, std::memory_order_relaxed);
     copied_.store(true, std::memory_order_release);
     return;
   }
@@ -373,12 +374,12 @@ void Worker::SendAnswers(FarCaller& caller) {
 
 void Worker::CopyJournal() {
   const std::lock_guard lock(copy_mutex_);
-  for (std::vector<JournalPart>& parts : shm::Split(actor_->journal->Changes(), kCopyBytes)) {
-    wire::CopyJournal message;
-    message.actor = actor_->id;
-    message.parts = std::move(parts);
-    if (!link_->Call<wire::Done>(message).ok()) raise(SIGKILL);  // as the daemon is about to do
-  }
+  actor_->journal->Copy(copied_by_range_.load(std::memory_order_relaxed),
+                        [this](std::vector<JournalPart> parts, std::vector<JournalRange> ranges) {
+                          const wire::CopyJournal message{actor_->id, std::move(parts), std::move(ranges)};
+                          // As the daemon is about to do.
+                          if (!link_->Call<wire::Done>(message).ok()) raise(SIGKILL);
+                        });
 }
 
 void Worker::Resume(Execution* call, internal::Trampoline rest) {

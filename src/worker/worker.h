@@ -99,6 +99,7 @@ class Worker final : public owner::InPlaceRunner {
   std::mutex copy_mutex_;            // held while changes of its journal are on their way: they arrive in their order
   bool prompt_ = false;              // calls of the actor are not to be made twice
   std::atomic<bool> copied_{false};  // its journal, to its home, before answers leave this node
+  std::atomic<bool> copied_by_range_{false};
   std::uint32_t concurrency_ = 1;
   std::uint32_t deferred_ = 0;  // calls of an actor with a step that have not ended
   bool step_busy_ = true;       // something is under way there; its constructor may have begun it
