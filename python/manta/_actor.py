@@ -282,6 +282,10 @@ class ActorClass(Generic[T]):
                 raise ValueError(f"method {name} of actor class {self._name} is in the concurrency group "
                                  f"{about['concurrency_group']!r}, which concurrency_groups does not have")
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
+        if options.get("allow_out_of_order_execution") is False and (self._async or concurrency > 1):
+            how = "with coroutines" if self._async else f"with max_concurrency={concurrency}"
+            raise ValueError(f"actor class {self._name} {how} runs calls side by side, in no order: leave out "
+                             "allow_out_of_order_execution=False, or make the class plain with max_concurrency=1")
         if groups:
             concurrency = _groups.CLAIMED
         is_async = self._async or bool(groups)

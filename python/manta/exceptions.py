@@ -15,7 +15,7 @@ __all__ = [
     "NodeDiedError", "CrossLanguageError", "OutOfDiskError", "UserCodeException", "TaskUnschedulableError",
     "ReferenceCountingAssertionError", "ObjectReconstructionFailedMaxAttemptsExceededError",
     "ObjectReconstructionFailedLineageEvictedError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
-    "ActorPlacementGroupRemoved",
+    "ActorPlacementGroupRemoved", "ActorAlreadyExistsError", "ActorHandleNotFoundError",
 ]
 
 
@@ -129,7 +129,8 @@ ObjectStoreFullError = OutOfMemoryError
 OutOfDiskError = IoError
 UserCodeException = TaskError
 TaskUnschedulableError = ActorUnschedulableError = InfeasibleError
-TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = NotFoundError
+TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = ActorHandleNotFoundError = NotFoundError
+ActorAlreadyExistsError = InvalidError
 
 # By manta::Code (include/manta/errors.h).
 BY_CODE = (

@@ -1,5 +1,7 @@
 #include "control/actor_names.h"
 
+#include "base/log.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -63,6 +65,14 @@ bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Re
     reply(Find(find.value(), frame.call));
     return true;
   }
+  if (const Result<wire::ListNames> list = frame.As<wire::ListNames>(); list.ok()) {
+    wire::NameList names;
+    for (const auto& [name, bearer] : names_.all()) {
+      if (list.value().space.empty() || name.first == list.value().space) names.names.push_back({name.first, name.second});
+    }
+    reply(wire::EncodeFrame(names, frame.call));
+    return true;
+  }
   if (const Result<wire::ReleaseName> release = frame.As<wire::ReleaseName>(); release.ok()) {
     const Name name{release.value().space, release.value().name};
     if (names_.Release(name, release.value().actor)) Save(name, nullptr);
@@ -123,7 +133,7 @@ void ActorNameTable::Save(const Name& name, std::function<void(const Status&)> d
   tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
     if (!*alive) return;
     if (!written.ok()) {
-      std::fprintf(stderr, "manta-control: cannot save an actor's name: %s\n", written.status().message().c_str());
+      base::LogWarning("cannot save an actor's name: %s", written.status().message().c_str());
     }
     if (done) done(written.status());
   });
