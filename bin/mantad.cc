@@ -91,12 +91,12 @@ double MemoryToShareOut() {
 // Where other nodes reach this one, without a port. For the resource "node:<host>", by which a Ray program asks for the
 // node of a machine.
 std::string OwnHost(const manta::node::ClusterConfig& cluster) {
-  const std::string loopback = "127.0.0.1";
-  if (cluster.head.empty()) return loopback;
+  constexpr const char* kLoopback = "127.0.0.1";
+  if (cluster.head.empty()) return kLoopback;
   const manta::Result<manta::wire::Address> listen = manta::wire::ParseAddress(cluster.listen, 0);
-  if (!listen.ok()) return loopback;  // Daemon::Create says what is wrong
+  if (!listen.ok()) return kLoopback;  // Daemon::Create says what is wrong
   const manta::Result<std::vector<manta::wire::SocketAddress>> found = manta::wire::Resolve(listen.value());
-  return found.ok() && !found.value().empty() ? manta::wire::ReachedAt(found.value().front()).host() : loopback;
+  return found.ok() && !found.value().empty() ? manta::wire::ReachedAt(found.value().front()).host() : kLoopback;
 }
 
 // Empty, or what is wrong.

@@ -73,3 +73,11 @@ class FunctionID(UniqueID):
 
 class PlacementGroupID(UniqueID):
     pass
+
+
+class ActorClassID(UniqueID):
+    pass
+
+
+class ClassID(UniqueID):
+    pass

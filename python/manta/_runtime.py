@@ -96,6 +96,9 @@ def init(
         raise ValueError(f"lineage_memory={lineage_memory}: it must be a number of bytes above 0")
     if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
+    if namespace is not None and (not isinstance(namespace, str) or not namespace):
+        error = ValueError if isinstance(namespace, str) else TypeError
+        raise error(f"namespace={namespace!r}: it must be a text with something in it")
     if job is not None and not job:
         raise ValueError("job='': a job that is kept on disk needs a name")
     if (resume or keep_lineage) and not job:
@@ -375,7 +378,8 @@ def _with_stores(amounts: dict[str, float]) -> dict[str, float]:
 def nodes() -> list[dict[str, Any]]:
     """All nodes that the cluster's head has seen since it started, also dead ones (``Alive`` is False)."""
     auto_init()
-    return [_node_of(*row) for row in _core.nodes()]
+    # A node that is started again under the name of a dead one has a higher number, and stands for both.
+    return [_node_of(*row) for row in {row[1]: row for row in _core.nodes()}.values()]
 
 
 def _node_of(number: int, name: str, draining: bool, here: bool, labels: dict[str, str], resources: dict[str, float],

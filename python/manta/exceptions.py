@@ -16,6 +16,7 @@ __all__ = [
     "ReferenceCountingAssertionError", "ObjectReconstructionFailedMaxAttemptsExceededError",
     "ObjectReconstructionFailedLineageEvictedError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
     "ActorPlacementGroupRemoved", "ActorAlreadyExistsError", "ActorHandleNotFoundError",
+    "AuthenticationError", "UnserializableException", "OufOfBandObjectRefSerializationException",
 ]
 
 
@@ -131,6 +132,8 @@ UserCodeException = TaskError
 TaskUnschedulableError = ActorUnschedulableError = InfeasibleError
 TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = ActorHandleNotFoundError = NotFoundError
 ActorAlreadyExistsError = InvalidError
+AuthenticationError = UnavailableError
+UnserializableException = OufOfBandObjectRefSerializationException = MantaError  # a TypeError here
 
 # By manta::Code (include/manta/errors.h).
 BY_CODE = (

@@ -52,6 +52,10 @@ def test_a_dead_node_is_listed_as_dead(nodes, eventually):
     assert dead["alive"] is False and dead["Resources"] == {} and dead["DeathReasonMessage"]
     assert "doomed" not in manta.cluster_resources()
     assert row("n1")["Alive"] is True
+    nodes.start("--join", nodes.lines()[0][1], "--name", name)
+    assert row(name)["Alive"] is True  # a new node of the same name stands for both
+    nodes.kill(name)
+    assert eventually(lambda: row(name)["Alive"] is False)
     assert len({node["NodeID"] for node in manta.nodes()}) == len(manta.nodes())
     assert isinstance(manta.timeline(), list)  # asks the live ones only
 

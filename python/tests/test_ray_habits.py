@@ -207,3 +207,48 @@ def test_ids_are_made_of_texts_and_of_bytes():
     assert isinstance(ref.task_id(), manta.TaskID) and not ref.is_nil()
     assert ref.job_id() == manta.get_runtime_context().get_job_id()
     assert time.time() and manta.runtime_env.RuntimeEnv(env_vars={"A": "1"}) == {"env_vars": {"A": "1"}}
+
+
+@manta.remote
+class Bag:
+    def __init__(self):
+        self.items = {"a": 1}
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, key):
+        return self.items[key]
+
+    def __call__(self, x):
+        return x
+
+
+def test_special_methods_that_a_class_defines_can_be_called():
+    bag = Bag.remote()
+    assert manta.get([bag.__len__.remote(), bag.__getitem__.remote("a"), bag.__call__.remote(3)]) == [1, 1, 3]
+    with pytest.raises(AttributeError):
+        bag.__iter__  # noqa: B018
+    assert Bag.__ray_actor_class__.__name__ == "Bag"
+    assert manta.get(add_to.remote(Counter.remote())) == 1
+
+
+def test_calls_side_by_side_have_no_order_to_keep():
+    assert manta.get(Counter.options(allow_out_of_order_execution=False).remote().add.remote()) == 1
+    with pytest.raises(ValueError, match="max_concurrency=2 runs calls side by side"):
+        Counter.options(allow_out_of_order_execution=False, max_concurrency=2).remote()
+    with pytest.raises(ValueError, match="with coroutines runs calls side by side"):
+        Gate.options(allow_out_of_order_execution=False).remote()
+
+
+def test_what_cannot_be_pickled_is_named(capsys):
+    lock = threading.Lock()
+
+    def closure():
+        return lock
+
+    fine, parts = manta.util.inspect_serializability(closure, name="closure")
+    assert not fine and [part.obj for part in parts] == [lock]
+    assert "variable 'lock' captured by" in capsys.readouterr().out
+    assert manta.util.inspect_serializability([1, 2]) == (True, set())
+    assert manta.util.get_node_ip_address() == "127.0.0.1"

@@ -40,13 +40,13 @@ std::string TimeNow() {
 
 // The file that standard error is; empty: it is none, or has no name any more.
 std::string OwnFile() {
-  struct stat status {};
+  struct stat status{};
   if (fstat(STDERR_FILENO, &status) != 0 || !S_ISREG(status.st_mode)) return {};
   char path[4096];
   const ssize_t size = readlink("/proc/self/fd/2", path, sizeof path);
   if (size <= 0 || static_cast<std::size_t>(size) == sizeof path) return {};
   std::string file(path, static_cast<std::size_t>(size));
-  struct stat named {};
+  struct stat named{};
   if (stat(file.c_str(), &named) != 0 || named.st_ino != status.st_ino || named.st_dev != status.st_dev) return {};
   return file;
 }
@@ -54,7 +54,7 @@ std::string OwnFile() {
 // What fails is left as it is: a log that cannot be rotated goes on growing, which is better than no log.
 void RotateIfLarge() {
   const LogSettings& settings = Settings();
-  struct stat status {};
+  struct stat status{};
   if (fstat(STDERR_FILENO, &status) != 0 || !S_ISREG(status.st_mode) ||
       static_cast<std::size_t>(status.st_size) < settings.most_bytes) {
     return;
@@ -73,7 +73,7 @@ void RotateIfLarge() {
   if (settings.old_files <= 0) unlink(file.c_str());
   const int fresh = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fresh < 0) return;
-  struct stat out {};
+  struct stat out{};
   const bool both = fstat(STDOUT_FILENO, &out) == 0 && out.st_ino == status.st_ino && out.st_dev == status.st_dev;
   dup2(fresh, STDERR_FILENO);
   if (both) dup2(fresh, STDOUT_FILENO);

@@ -3,8 +3,8 @@
 //
 //   2026-11-18 13:12:01.250 W mantad: the connection to the head at 10.0.0.7:6400 was lost; trying again
 //
-// When standard error is a file, as `manta start` makes it, the file is rotated: at kMostLogBytes it becomes FILE.1, FILE.1
-// becomes FILE.2, and so on; kOldLogs of them are kept.
+// When standard error is a file, as `manta start` makes it, the file is rotated: at kMostLogBytes it becomes FILE.1,
+// FILE.1 becomes FILE.2, and so on; kOldLogs of them are kept.
 //
 // Threads: any. A line is written by one write, so that lines of several threads do not mix.
 #pragma once

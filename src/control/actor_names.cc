@@ -1,10 +1,10 @@
 #include "control/actor_names.h"
 
-#include "base/log.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+
+#include "base/log.h"
 
 namespace manta::control {
 namespace {
@@ -68,7 +68,8 @@ bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Re
   if (const Result<wire::ListNames> list = frame.As<wire::ListNames>(); list.ok()) {
     wire::NameList names;
     for (const auto& [name, bearer] : names_.all()) {
-      if (list.value().space.empty() || name.first == list.value().space) names.names.push_back({name.first, name.second});
+      if (list.value().space.empty() || name.first == list.value().space)
+        names.names.push_back({name.first, name.second});
     }
     reply(wire::EncodeFrame(names, frame.call));
     return true;

@@ -164,7 +164,8 @@ void Head::CountFormerNumbers() {
   for (const auto& [number, facts] : nodes_) {
     if (!facts.name.starts_with("n")) continue;
     const NodeNumber suffix = static_cast<NodeNumber>(std::strtoul(facts.name.c_str() + 1, nullptr, 10));
-    if (facts.name == Cat("n", suffix) && suffix <= number) former_numbers_ = std::min(former_numbers_, number - suffix);
+    if (facts.name == Cat("n", suffix) && suffix <= number)
+      former_numbers_ = std::min(former_numbers_, number - suffix);
   }
 }
 
@@ -582,8 +583,8 @@ void Head::Perform(const rules::MembershipActions& actions) {
   for (const rules::MembershipAction& action : actions) {
     if (const auto* up = std::get_if<rules::NodeCameUp>(&action)) {
       nodes_[up->node].incarnation = up->incarnation;
-      base::LogInfo("node %s (number %u) joined, at %s", nodes_[up->node].name.c_str(),
-                   up->node, nodes_[up->node].address.c_str());
+      base::LogInfo("node %s (number %u) joined, at %s", nodes_[up->node].name.c_str(), up->node,
+                    nodes_[up->node].address.c_str());
       Tell({nodes_[up->node]});
     } else if (const auto* probe = std::get_if<rules::ProbeNode>(&action)) {
       if (Peer* peer = PeerOf(probe->node); peer != nullptr) peer->connection->Send(wire::Probe{});
@@ -600,7 +601,7 @@ void Head::Died(NodeNumber number, const std::string& why) {
     facts.why = why;
   }
   base::LogWarning("node %s (number %u) %s: %s", facts.name.c_str(), number,
-               facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
+                   facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
   dying_.insert(number);
   Save(facts, [this, number](const Status& saved) { Buried(number, saved); });

@@ -1,11 +1,11 @@
 #include "control/kept_actors.h"
 
-#include "base/log.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <utility>
+
+#include "base/log.h"
 
 namespace manta::control {
 namespace {
@@ -104,7 +104,7 @@ void KeptActors::Open(const std::function<bool(NodeNumber)>& lives, std::functio
     if (!home.ok()) {
       base::LogWarning(
           "the record '%s' (%zu bytes) in the table of actors is skipped, and its actor not known any more: %s",
-                   entry.key.c_str(), entry.value.size(), home.status().message().c_str());
+          entry.key.c_str(), entry.value.size(), home.status().message().c_str());
       return;
     }
     Kept& kept = kept_[actor];

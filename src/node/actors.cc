@@ -447,8 +447,7 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
         actor,        table_.Get(actor)->epoch,           record.job,  record.options, record.spec,
         record.owner, record.options.need.Get("GPU") > 0, record.gpus, self_};
     if (const Status made = MakeJournal(record.options, &record.journal); !made.ok()) {
-      base::LogWarning("%s will not outlive its process: %s", Describe(actor).c_str(),
-                   made.message().c_str());
+      base::LogWarning("%s will not outlive its process: %s", Describe(actor).c_str(), made.message().c_str());
     }
     if (record.journal.valid()) {
       worker->peer->connection->Send(start, 0, {record.journal.get()});
@@ -564,8 +563,7 @@ bool Actors::TakeCopy(NodeNumber host, const wire::FarJournal& message) {
   Status status = MakeJournal(record->options, &record->journal);
   if (status.ok()) status = shm::Write(record->journal.get(), message.parts);
   if (!status.ok()) {
-    base::LogWarning("%s will not outlive its node: %s", Describe(message.actor).c_str(),
-                 status.message().c_str());
+    base::LogWarning("%s will not outlive its node: %s", Describe(message.actor).c_str(), status.message().c_str());
     record->journal = {};
   }
   return true;

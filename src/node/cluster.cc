@@ -175,7 +175,7 @@ void Cluster::OnLost(const Status& why) {
   if (leaving_) return;
   if (was) {
     base::LogWarning("the connection to the head at %s was lost%s%s; trying again", config_.head.c_str(),
-                 why.ok() ? "" : ": ", why.message().c_str());
+                     why.ok() ? "" : ": ", why.message().c_str());
     pause_us_ = 0;
   }
   ConnectAgain(why.ok() ? Status(Code::kUnavailable, "the head closed the connection") : why);
@@ -371,8 +371,8 @@ void Cluster::Stand() {
   standing_ = true;
   events_.still(true);
   const std::int64_t began_us = base::NowMicros();
-  base::LogWarning("%s stands still: no head at %s has answered for %lld ms", self_.name.c_str(),
-               config_.head.c_str(), static_cast<long long>(rules::NodeLease::kLengthUs / 1000));
+  base::LogWarning("%s stands still: no head at %s has answered for %lld ms", self_.name.c_str(), config_.head.c_str(),
+                   static_cast<long long>(rules::NodeLease::kLengthUs / 1000));
   if (connection_ != nullptr) {
     silent_ = std::move(connection_);
     NextHead();
@@ -393,7 +393,7 @@ void Cluster::Stand() {
   standing_ = false;
   if (!welcomed_ || leaving_) return;
   base::LogInfo("%s goes on after %lld ms", self_.name.c_str(),
-               static_cast<long long>((base::NowMicros() - began_us) / 1000));
+                static_cast<long long>((base::NowMicros() - began_us) / 1000));
   events_.still(false);
 }
 

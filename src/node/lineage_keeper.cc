@@ -134,7 +134,7 @@ bool LineageKeeper::TakeFrom(Job& job, Owner& owner) {
     if (!status.ok()) {
       if (before == 0) {
         base::LogWarning("cannot write lineage into %s: %s; tasks of the job wait until there is room",
-                     job.folder.path().c_str(), status.message().c_str());
+                         job.folder.path().c_str(), status.message().c_str());
       }
       return any;
     }
@@ -221,8 +221,7 @@ void LineageKeeper::Sync() {
     const bool failed = !status.ok();
     job->begun |= !failed;
     if (failed && !job->removed) {
-      base::LogWarning("cannot sync lineage in %s: %s", job->folder.path().c_str(),
-                   status.message().c_str());
+      base::LogWarning("cannot sync lineage in %s: %s", job->folder.path().c_str(), status.message().c_str());
     }
     for (const std::unique_ptr<Owner>& owner : job->owners) {
       for (const auto& [process, asked] : commits) {

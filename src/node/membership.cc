@@ -209,7 +209,7 @@ void Daemon::MoveObjects() {
       --movers_;
       if (moved.ok()) return;
       base::LogWarning("%s: node %s did not take over all it owns: %s", config_.node.c_str(),
-                   cluster_->NameOf(number).c_str(), moved.status().message().c_str());
+                       cluster_->NameOf(number).c_str(), moved.status().message().c_str());
     });
   }
 }

@@ -295,9 +295,16 @@ void Daemon::ListNodes(Peer& peer, std::uint64_t call, bool all) {
   available.Subtract(leases_.InUse());
   const NodeNumber self = cluster_ == nullptr ? 0 : cluster_->self().number;
   const std::string address = cluster_ == nullptr ? std::string() : cluster_->self().address;
-  const wire::NodeList::Node here{
-      self,      config_.node, far_ != nullptr && far_->draining(), config_.labels, config_.total,
-      available, true,         address,                             {},             config_.store_bytes};
+  const wire::NodeList::Node here{self,
+                                  config_.node,
+                                  far_ != nullptr && far_->draining(),
+                                  config_.labels,
+                                  config_.total,
+                                  available,
+                                  true,
+                                  address,
+                                  {},
+                                  config_.store_bytes};
   if (cluster_ == nullptr) return peer.connection->Send(wire::NodeList{{here}}, call);
   cluster_->Ask<wire::ClusterView>(
       wire::NodesRequest{all}, [this, process = peer.process, call, here](const Result<wire::ClusterView>& view) {
@@ -363,13 +370,13 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
       ++reply.drivers;
     } else {
       ++reply.workers;
-      reply.tasks_finished += area_.bell(other->process).ran.load();
       if (IsRunning(*other->worker)) {
         ++reply.workers_busy;
         if (other->worker->actor.empty()) ++reply.tasks_running;
       }
     }
     const shm::Doorbell& bell = area_.bell(other->process);
+    reply.tasks_finished += bell.ran.load();
     const std::uint64_t completed = bell.completed.load();
     const std::uint64_t submitted = bell.submitted.load();
     if (submitted > completed) unfinished += submitted - completed;

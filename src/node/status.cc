@@ -168,6 +168,7 @@ std::string StatusTable(const std::vector<NodeStatus>& nodes) {
   std::ostringstream out;
   // The nodes of one cluster stand together, under its head's address.
   std::vector<const NodeStatus*> sorted;
+  sorted.reserve(nodes.size());
   for (const NodeStatus& node : nodes) sorted.push_back(&node);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const NodeStatus* a, const NodeStatus* b) { return a->reply.head < b->reply.head; });
@@ -217,9 +218,9 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const wire::StatusReply& reply = nodes[i].reply;
     out << (i == 0 ? "\n" : ",\n");
-    out << "  {\"node\": " << Quoted(reply.node) << ", \"cluster\": " << Quoted(reply.head) << ", \"address\": " << Quoted(nodes[i].address)
-        << ", \"pid\": " << reply.pid << ", \"uptime_seconds\": " << reply.uptime_seconds
-        << ", \"resources_total\": " << JsonResources(reply.total)
+    out << "  {\"node\": " << Quoted(reply.node) << ", \"cluster\": " << Quoted(reply.head)
+        << ", \"address\": " << Quoted(nodes[i].address) << ", \"pid\": " << reply.pid
+        << ", \"uptime_seconds\": " << reply.uptime_seconds << ", \"resources_total\": " << JsonResources(reply.total)
         << ", \"resources_in_use\": " << JsonResources(reply.in_use) << ", \"drivers\": " << reply.drivers
         << ", \"workers\": " << reply.workers << ", \"workers_busy\": " << reply.workers_busy
         << ", \"actors\": " << reply.actors << ", \"tasks_queued\": " << reply.tasks_queued

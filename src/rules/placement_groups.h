@@ -51,7 +51,7 @@ using manta::GroupStrategy;
 struct GroupSpec {
   GroupStrategy strategy = GroupStrategy::kPack;
   std::vector<Resources> bundles;
-  std::string name;  // for messages
+  std::string name;                                 // for messages
   std::vector<std::vector<LabelRule>> labels = {};  // by bundle, of its node; empty: anything
 
   MANTA_FIELDS(strategy, bundles, name, labels)

@@ -240,8 +240,8 @@ TEST(PlacementGroups, ABundleGoesWhereItsLabelsMatch) {
     cluster.Create(1, Labelled(strategy, {"c", "a", ""}));
     cluster.Run();
     ASSERT_TRUE(cluster.Ready(1));
-    EXPECT_EQ(cluster.Nodes(1)[0], 3U);
-    EXPECT_EQ(cluster.Nodes(1)[1], 1U);
+    EXPECT_EQ(cluster.placed[Group(1)][0], 3U);
+    EXPECT_EQ(cluster.placed[Group(1)][1], 1U);
   }
 }
 
