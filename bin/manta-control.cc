@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "control/chain_host.h"
 #include "control/chained_storage.h"
@@ -80,7 +81,7 @@ struct Options {
 };
 
 int Complain(const Status& status) {
-  std::fprintf(stderr, "manta-control: %s\n", status.message().c_str());
+  manta::base::LogWarning("%s", status.message().c_str());
   return 1;
 }
 
@@ -162,7 +163,7 @@ Result<std::vector<std::unique_ptr<manta::control::Storage>>> OpenShards(manta::
         etcd.name = options.listen.empty() ? options.address : options.listen;
         etcd.term_us = options.etcd_term * 1'000'000LL;
         etcd.give_up = [&ending] { return ending.stopping; };
-        etcd.note = [](const std::string& text) { std::fprintf(stderr, "manta-control: %s\n", text.c_str()); };
+        etcd.note = [](const std::string& text) { manta::base::LogWarning("%s", text.c_str()); };
         auto keeper = manta::control::EtcdKeeper::Create(loop, std::move(etcd));
         if (!keeper.ok()) return keeper.status();
         chained.keeper = std::move(*keeper);
@@ -270,7 +271,7 @@ int RunMember(manta::base::Loop& loop, const Options& options, const bool& stopp
     auto made = manta::wire::Listener::Create(
         loop, std::move(listen), [&add](manta::wire::Link link) { add(std::move(link.stream)); },
         [](const std::string& peer, const Status& what) {
-          std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+          manta::base::LogWarning("%s: %s", peer.c_str(), what.message().c_str());
         });
     if (!made.ok()) return Complain(made.status());
     listener = std::move(*made);
@@ -297,7 +298,7 @@ int RunScheduler(manta::base::Loop& loop, const Options& options, const bool& st
         if (scheduler != nullptr) scheduler->Add(std::move(link));
       },
       [](const std::string& peer, const Status& what) {
-        if (!what.ok()) std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.message().c_str());
+        if (!what.ok()) manta::base::LogWarning("%s: %s", peer.c_str(), what.message().c_str());
       });
   if (!listener.ok()) return Complain(listener.status());
   manta::control::Scheduler one(loop, options.join, *secrets, (*listener)->address());
@@ -340,7 +341,7 @@ Result<std::unique_ptr<manta::wire::Listener>> TakePort(manta::base::Loop& loop,
   listen.later = true;
   return manta::wire::Listener::Create(
       loop, std::move(listen), std::move(on_link), [](const std::string& peer, const Status& what) {
-        std::fprintf(stderr, "manta-control: %s: %s\n", peer.c_str(), what.ok() ? "joined" : what.message().c_str());
+        manta::base::LogWarning("%s: %s", peer.c_str(), what.ok() ? "joined" : what.message().c_str());
       });
 }
 
@@ -446,6 +447,7 @@ int Run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  manta::base::SetUpLog({.program = "manta-control"});
   Options options;
   options.address = Cat("@manta-control-", getuid(), "-", getpid());
   const char* home = std::getenv("HOME");

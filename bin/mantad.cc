@@ -16,10 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "node/daemon.h"
 #include "parse.h"
 #include "store/memory.h"
 #include "store/spill.h"
+#include "wire/address.h"
 #include "wire/secrets.h"
 
 namespace {
@@ -86,12 +88,25 @@ double MemoryToShareOut() {
                     kMebibyte);
 }
 
+// Where other nodes reach this one, without a port. For the resource "node:<host>", by which a Ray program asks for the
+// node of a machine.
+std::string OwnHost(const manta::node::ClusterConfig& cluster) {
+  constexpr const char* kLoopback = "127.0.0.1";
+  if (cluster.head.empty()) return kLoopback;
+  const manta::Result<manta::wire::Address> listen = manta::wire::ParseAddress(cluster.listen, 0);
+  if (!listen.ok()) return kLoopback;  // Daemon::Create says what is wrong
+  const manta::Result<std::vector<manta::wire::SocketAddress>> found = manta::wire::Resolve(listen.value());
+  return found.ok() && !found.value().empty() ? manta::wire::ReachedAt(found.value().front()).host() : kLoopback;
+}
+
 // Empty, or what is wrong.
 std::string SetResources(Options& options) {
   manta::Resources& total = options.config.total;
   total.Set("CPU", Units(options.cpus));
   total.Set("GPU", Units(options.gpus));
   total.Set("memory", Units(MemoryToShareOut()));
+  total.Set("node:" + OwnHost(options.config.cluster), Units(1));
+  if (options.config.cluster.head.empty()) total.Set("node:__internal_head__", Units(1));
   if (const std::string wrong = AddAmounts("--resource", options.resources, &total); !wrong.empty()) return wrong;
   return AddAmounts("--job-quota", options.job_quota, &options.config.job_quota);
 }
@@ -157,7 +172,7 @@ int Run(Options options) {
 
   manta::Result<std::unique_ptr<manta::node::Daemon>> made = manta::node::Daemon::Create(std::move(options.config));
   if (!made.ok()) {
-    std::fprintf(stderr, "mantad: %s\n", made.status().message().c_str());
+    manta::base::LogWarning("%s", made.status().message().c_str());
     return 1;
   }
   manta::node::Daemon& daemon = **made;
@@ -166,7 +181,7 @@ int Run(Options options) {
     while (read(signals.get(), &info, sizeof info) == sizeof info) daemon.Shutdown();
   });
   if (!status.ok()) {
-    std::fprintf(stderr, "mantad: %s\n", status.message().c_str());
+    manta::base::LogWarning("%s", status.message().c_str());
     return 1;
   }
   if (options.ready_fd >= 0) {
@@ -181,6 +196,7 @@ int Run(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  manta::base::SetUpLog({.program = "mantad"});
   Options options;
   CLI::App app("The daemon of one Manta node.");
   app.add_option("--private-fd", options.config.private_fd, "the connection of the one driver to live for");
@@ -222,17 +238,17 @@ int main(int argc, char** argv) {
   options.config.store_bytes = 0;
   if (const auto wrong = manta::cli::Parse(app, "mantad", argc, argv)) return *wrong;
   if (const manta::Status wrong = CheckStore(options.config); !wrong.ok()) {
-    std::fprintf(stderr, "mantad: %s\n", wrong.message().c_str());
+    manta::base::LogWarning("%s", wrong.message().c_str());
     return 2;
   }
   SetDefaults(options);
   if (!cluster.head.empty() && name->count() == 0) options.config.node.clear();
   if (const std::string wrong = SetLabels(options); !wrong.empty()) {
-    std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
+    manta::base::LogWarning("%s", wrong.c_str());
     return 2;
   }
   if (const std::string wrong = SetResources(options); !wrong.empty()) {
-    std::fprintf(stderr, "mantad: %s\n", wrong.c_str());
+    manta::base::LogWarning("%s", wrong.c_str());
     return 2;
   }
   return Run(std::move(options));

@@ -100,6 +100,7 @@ int StartHead(const std::string& folder, const Options& options) {
   cluster.control = started.value().process;
   if (!back) {
     node::NodeOptions node{folder, cluster.head, options.name, "", cluster.tls, NodeWords(options), false};
+    AddWord("--resource", "node:__internal_head__=1", &node.words);  // as Ray calls it
     Result<std::vector<LocalProcess>> nodes = node::StartNodes({node});
     if (!nodes.ok()) {
       for (const LocalProcess& one : cluster.schedulers) node::StopProcess(one, kAnswerUs);

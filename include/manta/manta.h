@@ -65,8 +65,12 @@ struct NodeInfo {
   std::map<std::string, std::string> labels{};
   std::map<std::string, double> resources{};
   std::map<std::string, double> available{};
+  bool alive = true;
+  std::string address{};          // of the port where other nodes reach it: "10.0.0.7:40123"; empty: a private node
+  std::string why{};              // of a dead node: why it left or died
+  std::uint64_t store_bytes = 0;  // of its object store
 };
-// Those that live.
-[[nodiscard]] MANTA_EXPORT std::vector<NodeInfo> Nodes();
+// The live nodes. `all`: also those that left or died since the cluster's head started.
+[[nodiscard]] MANTA_EXPORT std::vector<NodeInfo> Nodes(bool all = false);
 
 }  // namespace manta

@@ -33,6 +33,8 @@ struct GroupOptions {
   std::string name;       // for GetPlacementGroup; taken ones are refused
   std::string space;      // namespace of the name; empty: that of Init
   bool detached = false;  // lives on when the program is gone
+  // By bundle, what the labels of its node must be; empty: anything.
+  std::vector<std::vector<LabelRule>> labels = {};
 };
 
 class PlacementGroup {

@@ -22,7 +22,18 @@ from ._actor import ActorClass, ActorHandle, exit_actor, method
 from ._aio import await_ref as _await_ref
 from ._core import ObjectRef, get
 from ._function import RemoteFunction
-from ._ids import ActorID, FunctionID, JobID, NodeID, PlacementGroupID, TaskID, UniqueID, WorkerID
+from ._ids import (
+    ActorClassID,
+    ActorID,
+    ClassID,
+    FunctionID,
+    JobID,
+    NodeID,
+    PlacementGroupID,
+    TaskID,
+    UniqueID,
+    WorkerID,
+)
 from ._progress import show as _show_progress
 from ._runtime import (
     available_resources,
@@ -64,7 +75,7 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 ObjectID = ObjectRef
 LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = "local", "driver", "worker"  # worker_mode of a RuntimeContext
-_LATER = ("cross_language", "util")  # loaded when they are first used: most programs need neither
+_LATER = ("cross_language", "runtime_env", "util")  # loaded when they are first used: most programs need neither
 _absent_module.install()
 
 
@@ -77,7 +88,8 @@ def __getattr__(name: str) -> _Any:
 
 
 __all__ = [
-    "ActorClass", "ActorHandle", "ActorID", "DynamicObjectRefGenerator", "FunctionID", "JobID", "NodeID", "ObjectID",
+    "ActorClass", "ActorClassID", "ActorHandle", "ActorID", "ClassID", "DynamicObjectRefGenerator", "FunctionID",
+    "JobID", "NodeID", "ObjectID",
     "ObjectRef", "ObjectRefGenerator", "PlacementGroupID", "RemoteFunction", "TaskID", "UniqueID", "WorkerID",
     "actor", "available_resources", "cancel", "cluster_resources", "commit", "exceptions", "exit_actor", "get",
     "get_actor", "get_gpu_ids", "get_runtime_context", "init", "is_initialized", "kill", "method", "nodes", "put",

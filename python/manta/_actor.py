@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import time
+import types
 from typing import Any, Generic, TypeVar
 
 from . import _checkpoint, _core, _groups, _kinds, _options, _publish, _surroundings
@@ -19,6 +20,8 @@ _OF_RAY: dict[str, tuple[str, dict[str, Any]]] = {
     "__ray_terminate__": ("__manta_terminate__", {}),
     "__ray_call__": ("__manta_call__", {}),
 }
+_OF_HANDLES = ("__getattr__", "__del__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__copy__",
+               "__deepcopy__", "__class_getitem__", "__manta_save__", "__manta_load__", "__manta_method__")
 _ASYNC_CONCURRENCY = 1000  # calls at a time of a class with coroutines, unless asked otherwise
 
 
@@ -130,7 +133,7 @@ class ActorHandle(Generic[T]):
         if name in _OF_RAY:
             made = self.__dict__[name] = ActorMethod(self._target, *_OF_RAY[name])
             return made
-        if name.startswith("__") and not name.startswith("__manta_") and name != "__call__":
+        if name.startswith("__") and not name.startswith("__manta_") and name not in (self._methods or ("__call__",)):
             raise AttributeError(name)
         options: dict[str, Any] = {}
         if self._methods is not None and not name.startswith("__manta_"):
@@ -164,13 +167,19 @@ def _name_of(cls: type) -> str:
     return cls.__qualname__.rpartition("<locals>.")[2]
 
 
+def _is_own_special(key: str, value: Any) -> bool:
+    """A method like ``__len__`` or ``__call__`` that the user has written, and that a handle itself does not need."""
+    new = key == "__call__" or (not hasattr(object, key) and key not in _OF_HANDLES)
+    return new and isinstance(value, types.FunctionType)
+
+
 def _methods_of(cls: type) -> tuple[dict[str, dict[str, Any]], bool]:
     """The options of each method; and is one of them a coroutine?"""
     methods: dict[str, dict[str, Any]] = {}
     is_async = False
     for key in dir(cls):
         value = getattr(cls, key, None)
-        if (key.startswith("__") and key != "__call__") or not callable(value):
+        if not callable(value) or (key.startswith("__") and not _is_own_special(key, value)):
             continue
         details = dict(getattr(value, _METHOD, {}))
         async_generator = _kinds.is_async_generator(value)
@@ -243,6 +252,11 @@ class ActorClass(Generic[T]):
     def __repr__(self) -> str:
         return f"ActorClass({self._name})"
 
+    @property
+    def __ray_actor_class__(self) -> Any:
+        """The plain class, under Ray's name."""
+        return self._cls
+
     def options(self, **options: Any) -> ActorClass[T]:
         checked = _options.check(options, _options.ACTOR, f"actor class {self._name}")
         made = ActorClass[T](None, {**self._options, **checked}, name=self._name, methods=self._methods,
@@ -282,6 +296,10 @@ class ActorClass(Generic[T]):
                 raise ValueError(f"method {name} of actor class {self._name} is in the concurrency group "
                                  f"{about['concurrency_group']!r}, which concurrency_groups does not have")
         concurrency = options.get("max_concurrency", _ASYNC_CONCURRENCY if self._async else 1)
+        if options.get("allow_out_of_order_execution") is False and (self._async or concurrency > 1):
+            how = "with coroutines" if self._async else f"with max_concurrency={concurrency}"
+            raise ValueError(f"actor class {self._name} {how} runs calls side by side, in no order: leave out "
+                             "allow_out_of_order_execution=False, or make the class plain with max_concurrency=1")
         if groups:
             concurrency = _groups.CLAIMED
         is_async = self._async or bool(groups)

@@ -8,7 +8,12 @@ I = TypeVar("I", bound="UniqueID")  # noqa: E741
 
 
 class UniqueID(str):
-    """An id. It is a text, so that it compares with what get_runtime_context() gives."""
+    """An id. It is a text, so that it compares with what get_runtime_context() gives. Made of a text or, as in Ray, of
+    the id's bytes.
+    """
+
+    def __new__(cls: type[I], value: str | bytes = "") -> I:
+        return str.__new__(cls, value.hex() if isinstance(value, bytes) else value)
 
     def hex(self) -> str:
         return str(self)
@@ -67,4 +72,12 @@ class FunctionID(UniqueID):
 
 
 class PlacementGroupID(UniqueID):
+    pass
+
+
+class ActorClassID(UniqueID):
+    pass
+
+
+class ClassID(UniqueID):
     pass

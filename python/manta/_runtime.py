@@ -86,8 +86,8 @@ def init(
             said = "" if address else ", which MANTA_ADDRESS names,"
             raise ValueError(f"init({name}=...) is for a cluster that is started here; the one at {joined!r}{said} is "
                              "what it is: leave it out, or say address=\"local\" for a cluster of your own")
-    if num_cpus is not None and num_cpus <= 0:
-        raise ValueError(f"num_cpus={num_cpus}: a node without CPUs runs nothing; give a number above 0")
+    if num_cpus is not None and num_cpus < 0:
+        raise ValueError(f"num_cpus={num_cpus}: it must be 0 or more")
     if num_gpus is not None and num_gpus < 0:
         raise ValueError(f"num_gpus={num_gpus}: it must be 0 or more")
     if object_store_memory is not None and object_store_memory <= 0:
@@ -96,6 +96,9 @@ def init(
         raise ValueError(f"lineage_memory={lineage_memory}: it must be a number of bytes above 0")
     if labels is not None and not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise ValueError(f"labels={labels!r}: it must be a dictionary of strings")
+    if namespace is not None and (not isinstance(namespace, str) or not namespace):
+        error = ValueError if isinstance(namespace, str) else TypeError
+        raise error(f"namespace={namespace!r}: it must be a text with something in it")
     if job is not None and not job:
         raise ValueError("job='': a job that is kept on disk needs a name")
     if (resume or keep_lineage) and not job:
@@ -111,7 +114,8 @@ def init(
             raise InitializedError(
                 "manta.init was called before; call manta.shutdown() first, or ignore_reinit_error=True")
         env = _options.check_runtime_env(runtime_env or {})
-        _core.init(_fork_server.command(env, job), float(num_cpus or 0), float(num_gpus or 0),
+        cpus = _NO_CPUS if num_cpus == 0 else float(num_cpus or 0)
+        _core.init(_fork_server.command(env, job), cpus, float(num_gpus or 0),
                    _amounts("resources", resources), int(object_store_memory or 0), _temp_dir or "", address or "",
                    namespace or "default", log_to_driver, labels or {}, _amounts("quota", quota), job or "", resume,
                    keep_lineage, int(lineage_memory or 0))
@@ -121,6 +125,7 @@ def init(
     return _context()
 
 
+_NO_CPUS = -1.0  # manta::Config::cpus, in which 0 means all there are
 # Of Ray's init: what may be said because it is so, and why it cannot be otherwise.
 _OTHERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "include_dashboard": ((None, False), "there is no dashboard yet"),
@@ -342,28 +347,58 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     return found(actor, name)
 
 
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """The names of the live named actors of this program's namespace, or ``{"namespace": ..., "name": ...}`` of all."""
+    auto_init()
+    rows = _core.list_names("" if all_namespaces else _core.context()[5])
+    return [{"namespace": space, "name": name} for space, name in rows] if all_namespaces else [row[1] for row in rows]
+
+
 def _in_bytes(amounts: dict[str, float]) -> dict[str, float]:
     return {name: amount * (_options.MEBIBYTE if name == "memory" else 1) for name, amount in amounts.items()}
 
 
 def cluster_resources() -> dict[str, float]:
-    """What all nodes have together."""
-    return _in_bytes(_core.cluster_resources())
+    """What all live nodes have together."""
+    auto_init()
+    return _with_stores(_core.cluster_resources())
 
 
 def available_resources() -> dict[str, float]:
-    """What is not in use just now."""
-    return _in_bytes(_core.available_resources())
+    """What is not in use just now. Of the object stores their size: values are evicted when room is needed."""
+    auto_init()
+    return _with_stores(_core.available_resources())
+
+
+def _with_stores(amounts: dict[str, float]) -> dict[str, float]:
+    size = sum(row[10] for row in _core.nodes() if row[7])
+    return {**_in_bytes(amounts), "object_store_memory": float(size)}
 
 
 def nodes() -> list[dict[str, Any]]:
-    """Those that live."""
+    """All nodes that the cluster's head has seen since it started, also dead ones (``Alive`` is False)."""
+    auto_init()
+    # A node that is started again under the name of a dead one has a higher number, and stands for both.
+    return [_node_of(*row) for row in {row[1]: row for row in _core.nodes()}.values()]
+
+
+def _node_of(number: int, name: str, draining: bool, here: bool, labels: dict[str, str], resources: dict[str, float],
+             available: dict[str, float], alive: bool, address: str, why: str, store: int) -> dict[str, Any]:
     import socket
 
-    return [{"NodeID": name, "Alive": True, "alive": True, "Draining": draining, "NodeName": name,
-             "NodeManagerHostname": socket.gethostname() if here else name, "Labels": labels,
-             "Resources": _in_bytes(resources), "AvailableResources": _in_bytes(available)}
-            for _, name, draining, here, labels, resources, available in _core.nodes()]
+    host, _, port = address.rpartition(":")
+    stored = {"object_store_memory": float(store)}
+    return {"NodeID": name, "Alive": alive, "alive": alive, "Draining": draining, "NodeName": host or "127.0.0.1",
+            "NodeManagerAddress": host.strip("[]") or "127.0.0.1", "NodeManagerPort": int(port or 0),
+            "NodeManagerHostname": socket.gethostname() if here else name, "Labels": labels, "DeathReasonMessage": why,
+            "Resources": {**_in_bytes(resources), **stored} if alive else {},
+            "AvailableResources": {**_in_bytes(available), **stored} if alive else {}}
+
+
+def get_node_ip_address() -> str:
+    """Where other nodes reach this process's node."""
+    own = get_runtime_context().get_node_id()
+    return next((str(node["NodeManagerAddress"]) for node in nodes() if node["NodeID"] == own), "127.0.0.1")
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
@@ -374,7 +409,7 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
 
     auto_init()
     read = _make_remote(_read_timeline, {"num_cpus": 0, "name": "timeline"})
-    names = [node["NodeID"] for node in nodes()]
+    names = [node["NodeID"] for node in nodes() if node["Alive"]]
     there = [NodeAffinitySchedulingStrategy(name, soft=True) for name in names]  # soft: it may die meanwhile
     rows = [read.options(scheduling_strategy=strategy).remote() for strategy in there]
     events: list[dict[str, Any]] = []

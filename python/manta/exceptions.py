@@ -15,7 +15,8 @@ __all__ = [
     "NodeDiedError", "CrossLanguageError", "OutOfDiskError", "UserCodeException", "TaskUnschedulableError",
     "ReferenceCountingAssertionError", "ObjectReconstructionFailedMaxAttemptsExceededError",
     "ObjectReconstructionFailedLineageEvictedError", "ActorUnschedulableError", "TaskPlacementGroupRemoved",
-    "ActorPlacementGroupRemoved",
+    "ActorPlacementGroupRemoved", "ActorAlreadyExistsError", "ActorHandleNotFoundError",
+    "AuthenticationError", "UnserializableException", "OufOfBandObjectRefSerializationException",
 ]
 
 
@@ -133,7 +134,10 @@ ObjectStoreFullError = OutOfMemoryError
 OutOfDiskError = IoError
 UserCodeException = TaskError
 TaskUnschedulableError = ActorUnschedulableError = InfeasibleError
-TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = NotFoundError
+TaskPlacementGroupRemoved = ActorPlacementGroupRemoved = ActorHandleNotFoundError = NotFoundError
+ActorAlreadyExistsError = InvalidError
+AuthenticationError = UnavailableError
+UnserializableException = OufOfBandObjectRefSerializationException = MantaError  # a TypeError here
 
 # By manta::Code (include/manta/errors.h).
 BY_CODE = (

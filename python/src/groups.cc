@@ -46,14 +46,22 @@ PyObject* AmountsOf(const std::map<std::string, double>& amounts) {
   return out.release();
 }
 
-// create_group(bundles: [dict], strategy: int, name, space, detached) -> id
+// create_group(bundles: [dict], strategy: int, name, space, detached, labels: [[rule]]) -> id
 PyObject* CreateGroup(PyObject*, PyObject* args) {
   PyObject* list = nullptr;
   int strategy = 0;
   const char* name = nullptr;
   const char* space = nullptr;
   int detached = 0;
-  if (!PyArg_ParseTuple(args, "O!issp", &PyList_Type, &list, &strategy, &name, &space, &detached)) return nullptr;
+  PyObject* labels = nullptr;
+  if (!PyArg_ParseTuple(args, "O!isspO!", &PyList_Type, &list, &strategy, &name, &space, &detached, &PyList_Type,
+                        &labels)) {
+    return nullptr;
+  }
+  GroupOptions options{name, space, detached != 0, {}};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(labels); ++i) {
+    if (!ReadRules(PyList_GET_ITEM(labels, i), &options.labels.emplace_back())) return nullptr;
+  }
   std::vector<Bundle> bundles;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     Bundle& bundle = bundles.emplace_back();
@@ -71,7 +79,7 @@ PyObject* CreateGroup(PyObject*, PyObject* args) {
     PlacementGroup group;
     {
       const NoGil free;
-      group = CreatePlacementGroup(bundles, static_cast<GroupStrategy>(strategy), {name, space, detached != 0});
+      group = CreatePlacementGroup(bundles, static_cast<GroupStrategy>(strategy), options);
     }
     return PyUnicode_FromString(group.id().c_str());
   });
@@ -148,13 +156,14 @@ PyObject* Groups(PyObject*, PyObject*) {
   });
 }
 
-// nodes() -> [(number, name, draining, here, labels, resources, available)]
+// nodes() -> [(number, name, draining, here, labels, resources, available, alive, address, why, store bytes)], with
+// the dead ones
 PyObject* GetNodes(PyObject*, PyObject*) {
   return Guard([&]() -> PyObject* {
     std::vector<NodeInfo> all;
     {
       const NoGil free;
-      all = Nodes();
+      all = Nodes(true);
     }
     Obj out(PyList_New(0));
     for (const NodeInfo& node : all) {
@@ -166,8 +175,10 @@ PyObject* GetNodes(PyObject*, PyObject*) {
         const Obj text(PyUnicode_FromString(value.c_str()));
         if (!text || PyDict_SetItemString(labels.get(), key.c_str(), text.get()) != 0) return nullptr;
       }
-      const Obj row(Py_BuildValue("IsOOOOO", node.number, node.name.c_str(), node.draining ? Py_True : Py_False,
-                                  node.here ? Py_True : Py_False, labels.get(), resources.get(), available.get()));
+      const Obj row(Py_BuildValue("IsOOOOOOssK", node.number, node.name.c_str(), node.draining ? Py_True : Py_False,
+                                  node.here ? Py_True : Py_False, labels.get(), resources.get(), available.get(),
+                                  node.alive ? Py_True : Py_False, node.address.c_str(), node.why.c_str(),
+                                  static_cast<unsigned long long>(node.store_bytes)));
       if (!row || PyList_Append(out.get(), row.get()) != 0) return nullptr;
     }
     return out.release();

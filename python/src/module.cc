@@ -145,7 +145,28 @@ PyObject* FindActor(PyObject*, PyObject* args) {
       const NoGil free;
       actor = internal::FindActor(name, space);
     }
-    return NewActor(actor);
+    PyObject* made = NewActor(actor);
+    if (made != nullptr) Weaken(made);
+    return made;
+  });
+}
+
+// list_names(space) -> [(namespace, name)]; an empty space: of all
+PyObject* ListNames(PyObject*, PyObject* args) {
+  const char* space = nullptr;
+  if (!PyArg_ParseTuple(args, "s", &space)) return nullptr;
+  return Guard([&]() -> PyObject* {
+    std::vector<std::pair<std::string, std::string>> names;
+    {
+      const NoGil free;
+      names = internal::ListNames(space);
+    }
+    Obj out(PyList_New(0));
+    for (const auto& [in, name] : names) {
+      const Obj row(Py_BuildValue("ss", in.c_str(), name.c_str()));
+      if (!out || !row || PyList_Append(out.get(), row.get()) != 0) return nullptr;
+    }
+    return out.release();
   });
 }
 
@@ -261,6 +282,7 @@ PyMethodDef functions[] = {
     {"shutdown", Shutdown, METH_NOARGS, nullptr},
     {"is_initialized", IsInitialized, METH_NOARGS, nullptr},
     {"find_actor", FindActor, METH_VARARGS, nullptr},
+    {"list_names", ListNames, METH_VARARGS, nullptr},
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
     {"own_handle", OwnHandle, METH_NOARGS, nullptr},

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "manta/internal/embed.h"
+
 namespace manta::python {
 
 PyTypeObject* ref_type = nullptr;
@@ -65,9 +67,26 @@ PyObject* RefBinary(PyObject* self, PyObject*) {
                 : nullptr;
 }
 
+// TaskID(hex) or JobID(hex) of manta._ids.
+PyObject* NewId(const char* kind, const std::string& digits) {
+  const Obj module(PyImport_ImportModule("manta._ids"));
+  return module ? PyObject_CallMethod(module.get(), kind, "s", digits.c_str()) : nullptr;
+}
+
+PyObject* RefTaskId(PyObject* self, PyObject*) { return NewId("TaskID", internal::IdText(EntryOf(self))); }
+
+PyObject* RefJobId(PyObject*, PyObject*) {
+  return Guard([&] { return NewId("JobID", internal::JobOf()); });
+}
+
+PyObject* RefIsNil(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+
 PyMethodDef ref_methods[] = {
     {"hex", RefHex, METH_NOARGS, "The object's id in hexadecimal digits."},
     {"binary", RefBinary, METH_NOARGS, "The object's id in bytes."},
+    {"task_id", RefTaskId, METH_NOARGS, "The id of the task that makes it."},
+    {"job_id", RefJobId, METH_NOARGS, "The id of this program's job."},
+    {"is_nil", RefIsNil, METH_NOARGS, "False: there is no ObjectRef that names nothing."},
     {"future", RefFuture, METH_NOARGS, "A concurrent.futures.Future of the value."},
     {"is_ready", RefIsReady, METH_NOARGS, "Would get return (or raise) at once?"},
     {"__reduce__", RefReduce, METH_NOARGS, nullptr},
@@ -93,8 +112,12 @@ PyType_Spec ref_spec = {"manta.ObjectRef", sizeof(RefObject), 0, Py_TPFLAGS_DEFA
                         ref_slots};
 
 void ActorDealloc(PyObject* self) {
-  internal::ActorEntry* entry = reinterpret_cast<ActorObject*>(self)->entry;
-  internal::Release(entry);
+  const auto* actor = reinterpret_cast<ActorObject*>(self);
+  if (actor->weak) {
+    internal::ReleaseWeak(actor->entry);
+  } else {
+    internal::Release(actor->entry);
+  }
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -194,7 +217,14 @@ PyObject* NewActor(internal::ActorEntry* entry) {
     return nullptr;
   }
   actor->entry = entry;
+  actor->weak = false;
   return reinterpret_cast<PyObject*>(actor);
+}
+
+void Weaken(PyObject* actor) {
+  auto* found = reinterpret_cast<ActorObject*>(actor);
+  internal::Weaken(found->entry);
+  found->weak = true;
 }
 
 bool AddRefTypes(PyObject* module) {

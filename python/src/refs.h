@@ -13,6 +13,7 @@ struct RefObject {
 };
 struct ActorObject {
   PyObject_HEAD internal::ActorEntry* entry;  // counted
+  bool weak;                                  // its count does not keep the actor alive
 };
 
 extern PyTypeObject* ref_type;
@@ -25,6 +26,8 @@ internal::ActorEntry* ActorOf(PyObject* object);
 
 PyObject* NewRef(internal::Entry* entry);         // takes over one count, also when it fails
 PyObject* NewActor(internal::ActorEntry* entry);  // likewise
+// Of a new one: from now on it does not keep the actor alive.
+void Weaken(PyObject* actor);
 
 bool AddRefTypes(PyObject* module);
 

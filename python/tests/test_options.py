@@ -247,7 +247,7 @@ with manta.init(num_cpus=3, resources={"x": 2}, namespace="mine", object_store_m
     assert context["namespace"] == "mine"
 assert not manta.is_initialized()
 for bad in ({"num_cpu": 1}, {"include_dashboard": True}, {"num_cpus": -1}, {"runtime_env": {"pip": []}},
-            {"num_cpus": 0}, {"num_gpus": -1}, {"local_mode": True}, {"dashboard_port": 1}, {"job_config": {}},
+            {"num_cpus": -1}, {"num_gpus": -1}, {"local_mode": True}, {"dashboard_port": 1}, {"job_config": {}},
             {"address": "auto", "num_cpus": 2}, {"_system_config": {"a": 1}}, {"object_store_memory": 0},
             {"lineage_memory": 0}, {"address": "@manta-0-1", "lineage_memory": 1 << 20},
             {"runtime_env": "x"}, {"enable_resource_isolation": True}, {"dashboard_host": "0.0.0.0"}):

@@ -120,17 +120,22 @@ void Retain(ActorEntry* actor) noexcept { actor->refs.fetch_add(1, std::memory_o
 
 void Release(ActorEntry* actor) noexcept {
   // The last count goes only under the lock: until then another thread may find the actor by its id.
+  // So does the last strong one: the weak ones do not keep the actor alive.
+  const std::uint32_t weak = actor->weak.load(std::memory_order_relaxed);
   std::uint32_t now = actor->refs.load(std::memory_order_relaxed);
-  while (now > 1) {
+  while (now > 1 + weak) {
     if (actor->refs.compare_exchange_weak(now, now - 1, std::memory_order_release)) return;
   }
   const std::lock_guard lock(EntryTable::Get().mutex);
-  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const bool last = actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
   Owner* owner = Owner::Current();
-  if (owner != nullptr && actor->session == owner->session()) {
-    owner->Dispose(actor);
-  } else {
+  const bool foreign = owner == nullptr || actor->session != owner->session();
+  if (last && foreign) {
     delete actor;
+  } else if (last) {
+    owner->Dispose(actor);
+  } else if (!foreign) {
+    owner->DropIfWeak(actor);
   }
 }
 

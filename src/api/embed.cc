@@ -11,6 +11,9 @@
 #include "worker/worker.h"
 
 namespace manta::internal {
+
+[[noreturn]] void Throw(const Failure& failure);  // core.cc
+
 namespace {
 
 void (*g_in_worker)() = nullptr;
@@ -79,6 +82,29 @@ std::string AboutActor(const ActorEntry* actor) {
 std::int64_t RetriesOf(const ActorEntry* actor) {
   const std::lock_guard lock(owner::EntryTable::Get().mutex);
   return actor->options.max_call_retries;
+}
+
+void Weaken(ActorEntry* actor) {
+  const std::lock_guard lock(owner::EntryTable::Get().mutex);
+  actor->weak.fetch_add(1, std::memory_order_acq_rel);
+  const owner::Visit visit;
+  if (visit.owner() != nullptr && actor->session == visit.owner()->session()) visit.owner()->DropIfWeak(actor);
+}
+
+void ReleaseWeak(ActorEntry* actor) noexcept {
+  actor->weak.fetch_sub(1, std::memory_order_acq_rel);
+  Release(actor);
+}
+
+std::vector<std::pair<std::string, std::string>> ListNames(const std::string& space) {
+  const owner::Visit visit;
+  if (visit.owner() == nullptr) throw InvalidError("Manta is not initialised: call manta::Init() first");
+  Result<std::vector<wire::NameList::Entry>> names = visit.owner()->ListNames(space);
+  if (!names.ok()) Throw(ToFailure(names.status()));
+  std::vector<std::pair<std::string, std::string>> out;
+  out.reserve(names->size());
+  for (wire::NameList::Entry& entry : *names) out.emplace_back(std::move(entry.space), std::move(entry.name));
+  return out;
 }
 
 bool IsCancelled(const Invocation& call) { return static_cast<const worker::Execution&>(call).cancel_requested(); }

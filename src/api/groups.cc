@@ -73,6 +73,11 @@ PlacementGroup CreatePlacementGroup(const std::vector<Bundle>& bundles, GroupStr
   facts.name = options.name;
   facts.space = options.space;
   facts.detached = options.detached;
+  if (!options.labels.empty() && options.labels.size() != bundles.size()) {
+    throw InvalidError(Cat("CreatePlacementGroup: ", options.labels.size(), " label rules for ", bundles.size(),
+                           " bundles: give one entry for each bundle, or none"));
+  }
+  facts.labels = options.labels;
   for (const Bundle& bundle : bundles) {
     Resources resources;
     Bundle others = bundle;
@@ -100,7 +105,7 @@ GroupInfo DescribePlacementGroup(const PlacementGroup& group) {
   const Here here;
   Result<GroupFacts> found = here->FindGroup(IdOf(group));
   Check(found.status());
-  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes();
+  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes(false);
   Check(nodes.status());
   return InfoOf(*found, *nodes);
 }
@@ -109,7 +114,7 @@ std::vector<GroupInfo> ListPlacementGroups() {
   const Here here;
   Result<std::vector<GroupFacts>> groups = here->ListGroups();
   Check(groups.status());
-  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes();
+  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes(false);
   Check(nodes.status());
   std::vector<GroupInfo> out;
   for (const GroupFacts& facts : *groups) out.push_back(InfoOf(facts, *nodes));
@@ -129,14 +134,14 @@ bool PlacementGroup::Wait(std::chrono::microseconds timeout) const {
 
 // ---- nodes ----
 
-std::vector<NodeInfo> Nodes() {
+std::vector<NodeInfo> Nodes(bool all) {
   const Here here;
-  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes();
+  Result<std::vector<wire::NodeList::Node>> nodes = here->ListNodes(all);
   Check(nodes.status());
   std::vector<NodeInfo> out;
   for (const wire::NodeList::Node& node : *nodes) {
     out.push_back({node.number, node.name, node.draining, node.number == here->welcome().number, node.labels,
-                   Amounts(node.total), Amounts(node.available)});
+                   Amounts(node.total), Amounts(node.available), node.alive, node.address, node.why, node.store_bytes});
   }
   return out;
 }
@@ -144,7 +149,7 @@ std::vector<NodeInfo> Nodes() {
 namespace {
 
 std::map<std::string, double> Sum(Resources wire::NodeList::Node::* part) {
-  Result<std::vector<wire::NodeList::Node>> nodes = Here()->ListNodes();
+  Result<std::vector<wire::NodeList::Node>> nodes = Here()->ListNodes(false);
   Check(nodes.status());
   Resources sum;
   for (const wire::NodeList::Node& node : *nodes) sum.Add(node.*part);

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/log.h"
+
 namespace manta::control {
 namespace {
 
@@ -61,6 +63,15 @@ bool ActorNameTable::OnFrame(NodeNumber from, const wire::Frame& frame, const Re
   }
   if (const Result<wire::FindName> find = frame.As<wire::FindName>(); find.ok()) {
     reply(Find(find.value(), frame.call));
+    return true;
+  }
+  if (const Result<wire::ListNames> list = frame.As<wire::ListNames>(); list.ok()) {
+    wire::NameList names;
+    for (const auto& [name, bearer] : names_.all()) {
+      if (list.value().space.empty() || name.first == list.value().space)
+        names.names.push_back({name.first, name.second});
+    }
+    reply(wire::EncodeFrame(names, frame.call));
     return true;
   }
   if (const Result<wire::ReleaseName> release = frame.As<wire::ReleaseName>(); release.ok()) {
@@ -123,7 +134,7 @@ void ActorNameTable::Save(const Name& name, std::function<void(const Status&)> d
   tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
     if (!*alive) return;
     if (!written.ok()) {
-      std::fprintf(stderr, "manta-control: cannot save an actor's name: %s\n", written.status().message().c_str());
+      base::LogWarning("cannot save an actor's name: %s", written.status().message().c_str());
     }
     if (done) done(written.status());
   });

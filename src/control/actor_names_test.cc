@@ -66,6 +66,23 @@ class ActorNameTableTest : public testing::Test {
   std::unique_ptr<ActorNameTable> names_;
 };
 
+TEST_F(ActorNameTableTest, AllNamesOfANamespaceAreListed) {
+  static_cast<void>(Claim(1, "b", 7));
+  static_cast<void>(Claim(2, "a", 8));
+  static_cast<void>(Ask(1, wire::ClaimName{"other", "c", Id{9, 1}, "C"}));
+  const auto list = [&](const std::string& space) {
+    std::string text;
+    for (const auto& entry : Ask(1, wire::ListNames{space}).As<wire::NameList>().value().names) {
+      text += entry.space + "/" + entry.name + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(list("default"), "default/a default/b ");
+  EXPECT_EQ(list(""), "default/a default/b other/c ");
+  Ask(1, wire::ReleaseName{"default", "b", Id{7, 1}});
+  EXPECT_EQ(list("default"), "default/a ");
+}
+
 TEST_F(ActorNameTableTest, ANameIsGivenOnceAndAgainWhenItsActorIsDead) {
   EXPECT_EQ(Claim(1, "bank", 1), (Id{1, 1}));
   EXPECT_EQ(Claim(2, "bank", 2), (Id{1, 1}));

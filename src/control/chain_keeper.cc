@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "control/log_writer.h"
 
 namespace manta::control {
@@ -70,7 +71,7 @@ void DiskKeeper::Finish() {
   thread_.join();
   if (!saved_.ok()) {
     if (!std::exchange(troubled_, true)) {
-      std::fprintf(stderr, "manta-control: %s (tried again until it succeeds)\n", saved_.message().c_str());
+      base::LogWarning("%s (tried again until it succeeds)", saved_.message().c_str());
     }
     again_ = loop_.After(kSaveAgainUs, [this] {
       again_ = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace manta::control {
 namespace {
@@ -60,6 +61,7 @@ void Groups::Heard(const rules::Heartbeat& heartbeat) {
   if (heartbeat.draining) {
     table_.NodeDown(heartbeat.node, now, &out);
   } else {
+    table_.SetLabels(heartbeat.node, heartbeat.labels);
     table_.NodeHeard(heartbeat.node, heartbeat.total, heartbeat.reservable, now, &out);
   }
   Carry(std::move(out));
@@ -190,7 +192,7 @@ void Groups::Carry(rules::GroupTable::Out&& out, std::function<void(const Status
       if (!*alive) return;
       --saving_;
       if (!written.ok()) {
-        std::fprintf(stderr, "manta-control: cannot save a placement group: %s\n", written.status().message().c_str());
+        base::LogWarning("cannot save a placement group: %s", written.status().message().c_str());
         batch->worst = written.status();
       }
       ways_.tell_all(wire::EncodeFrame(wire::GroupsView{false, {facts}}));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace manta::control {
 namespace {
@@ -99,6 +100,7 @@ void Head::Open(std::function<void(const Status&)> done) {
       membership_.Restore(node.number, node.incarnation, true, now);
       Introduce(node);
     }
+    CountFormerNumbers();
     // Of those that are gone only the highest number matters, and what the head before us has not dropped yet.
     for (const Entry& entry : page.value().entries) {
       const Result<wire::NodeFacts> facts = Decoded(entry.value);
@@ -155,6 +157,18 @@ void Head::Tick() {
   Perform(actions);
 }
 
+// A cluster without a live node begins anew: its first node is n1, whatever numbers its predecessors in the same folder
+// used. A head that takes over a live cluster goes on with the names that its nodes have.
+void Head::CountFormerNumbers() {
+  former_numbers_ = next_number_ - 1;
+  for (const auto& [number, facts] : nodes_) {
+    if (!facts.name.starts_with("n")) continue;
+    const NodeNumber suffix = static_cast<NodeNumber>(std::strtoul(facts.name.c_str() + 1, nullptr, 10));
+    if (facts.name == Cat("n", suffix) && suffix <= number)
+      former_numbers_ = std::min(former_numbers_, number - suffix);
+  }
+}
+
 void Head::Introduce(const wire::NodeFacts& facts) {
   rules::Heartbeat heartbeat;
   heartbeat.node = facts.number;
@@ -203,7 +217,7 @@ void Head::OnClosed(std::uint64_t serial) {
   const std::unique_ptr<Peer> peer = std::move(it->second);
   peers_.erase(it);
   if (peer->replica != 0) {
-    std::fprintf(stderr, "manta-control: scheduler %u at %s is gone\n", peer->replica, peer->address.c_str());
+    base::LogInfo("scheduler %u at %s is gone", peer->replica, peer->address.c_str());
     schedulers_.erase(peer->replica);
     return Tell({});
   }
@@ -235,7 +249,7 @@ void Head::HelloScheduler(Peer& peer, std::uint64_t call, const wire::SchedulerH
   peer.pid = hello.pid;
   schedulers_[peer.replica] = peer.serial;
   peer.connection->Send(wire::SchedulerWelcome{peer.replica}, call);
-  std::fprintf(stderr, "manta-control: scheduler %u joined, at %s\n", peer.replica, peer.address.c_str());
+  base::LogInfo("scheduler %u joined, at %s", peer.replica, peer.address.c_str());
   peer.connection->Send(View(false));
   Tell({});
 }
@@ -268,9 +282,14 @@ void Head::Hello(Peer& peer, const wire::Frame& frame) {
                         [&](const auto& entry) { return entry.second.lives() && entry.second.name == facts.name; });
   };
   if (facts.name.empty()) {
-    NodeNumber suffix = next_number_;
+    // Never the name of a node that this head has seen die: what is pinned to that one must not run on another.
+    const auto used = [&] {
+      return std::any_of(nodes_.begin(), nodes_.end(),
+                         [&](const auto& entry) { return entry.second.name == facts.name; });
+    };
+    NodeNumber suffix = next_number_ - former_numbers_;
     do facts.name = Cat("n", suffix++);
-    while (bearer() != nodes_.end());
+    while (used());
   }
   const auto taken = bearer();
   if (taken != nodes_.end()) {
@@ -290,6 +309,7 @@ void Head::Register(Peer& peer, std::uint64_t call, wire::NodeFacts facts) {
   facts.incarnation = 1;
   facts.state = State::kAlive;
   facts.why.clear();
+  AddNodeIdLabels(facts.name, &facts.labels);
   // Known from now on, so that nobody else takes its name; alive when it is on disk.
   nodes_[facts.number] = facts;
   const NodeNumber number = facts.number;
@@ -564,8 +584,8 @@ void Head::Perform(const rules::MembershipActions& actions) {
   for (const rules::MembershipAction& action : actions) {
     if (const auto* up = std::get_if<rules::NodeCameUp>(&action)) {
       nodes_[up->node].incarnation = up->incarnation;
-      std::fprintf(stderr, "manta-control: node %s (number %u) joined, at %s\n", nodes_[up->node].name.c_str(),
-                   up->node, nodes_[up->node].address.c_str());
+      base::LogInfo("node %s (number %u) joined, at %s", nodes_[up->node].name.c_str(), up->node,
+                    nodes_[up->node].address.c_str());
       Tell({nodes_[up->node]});
     } else if (const auto* probe = std::get_if<rules::ProbeNode>(&action)) {
       if (Peer* peer = PeerOf(probe->node); peer != nullptr) peer->connection->Send(wire::Probe{});
@@ -581,8 +601,8 @@ void Head::Died(NodeNumber number, const std::string& why) {
     facts.state = State::kDead;
     facts.why = why;
   }
-  std::fprintf(stderr, "manta-control: node %s (number %u) %s: %s\n", facts.name.c_str(), number,
-               facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
+  base::LogWarning("node %s (number %u) %s: %s", facts.name.c_str(), number,
+                   facts.state == State::kLeft ? "left" : "died", facts.why.c_str());
   scheduler_.NodeDown(number);
   dying_.insert(number);
   Save(facts, [this, number](const Status& saved) { Buried(number, saved); });
@@ -651,7 +671,7 @@ void Head::Save(const wire::NodeFacts& facts, std::function<void(const Status&)>
                   --saving_;
                   // It is tried again until it is saved, and said once.
                   if (!written.ok() && unsaved_ != written.status().message())
-                    std::fprintf(stderr, "manta-control: cannot save a node: %s\n", written.status().message().c_str());
+                    base::LogWarning("cannot save a node: %s", written.status().message().c_str());
                   unsaved_ = written.status().message();
                   if (done) done(written.status());
                 });

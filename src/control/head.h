@@ -111,6 +111,7 @@ class Head {
   void TellToken();
   void Save(const wire::NodeFacts& facts, std::function<void(const Status&)> done);
   // So that it can be placed on before its first heartbeat.
+  void CountFormerNumbers();
   void Introduce(const wire::NodeFacts& facts);
   [[nodiscard]] Peer* Find(std::uint64_t serial) const;
   [[nodiscard]] Peer* PeerOf(NodeNumber number) const;
@@ -126,6 +127,7 @@ class Head {
   std::function<void()> on_stop_;
   std::map<NodeNumber, wire::NodeFacts> nodes_;  // also the dead, as long as this process lives
   NodeNumber next_number_ = 1;
+  NodeNumber former_numbers_ = 0;  // that were used before this cluster began; its names are counted from there
   std::uint64_t next_serial_ = 1;
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
   std::unordered_map<NodeNumber, std::uint64_t> serials_;  // of nodes that are connected

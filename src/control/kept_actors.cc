@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
+
 namespace manta::control {
 namespace {
 
@@ -58,7 +60,7 @@ void KeptActors::Write(std::string key, std::optional<std::string> value, std::f
   tables_.Write(std::move(write), [alive = alive_, done = std::move(done)](const Result<ControlWritten>& written) {
     if (!*alive) return;
     if (!written.ok()) {
-      std::fprintf(stderr, "manta-control: cannot save a detached actor: %s\n", written.status().message().c_str());
+      base::LogWarning("cannot save a detached actor: %s", written.status().message().c_str());
     }
     if (done) done(written.status());
   });
@@ -100,10 +102,9 @@ void KeptActors::Open(const std::function<bool(NodeNumber)>& lives, std::functio
     Id actor;
     if (!FromHex(entry.key.substr(kHomes.size()), &actor)) home = Status(Code::kCorrupt, "its key names no actor");
     if (!home.ok()) {
-      std::fprintf(stderr,
-                   "manta-control: the record '%s' (%zu bytes) in the table of actors is skipped, and its actor not "
-                   "known any more: %s\n",
-                   entry.key.c_str(), entry.value.size(), home.status().message().c_str());
+      base::LogWarning(
+          "the record '%s' (%zu bytes) in the table of actors is skipped, and its actor not known any more: %s",
+          entry.key.c_str(), entry.value.size(), home.status().message().c_str());
       return;
     }
     Kept& kept = kept_[actor];
@@ -309,7 +310,7 @@ void KeptActors::Damaged(const Id& actor, const std::string& key, const Status& 
   kept.damaged = true;
   kept.why = Cat("actor ", ToString(actor), " cannot come back: the record '", key,
                  "' in the head's table of actors cannot be read: ", why.message());
-  std::fprintf(stderr, "manta-control: %s\n", kept.why.c_str());
+  base::LogWarning("%s", kept.why.c_str());
   Answer(kept, Status(Code::kCorrupt, kept.why));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/log.h"
 #include "node/actor_state.h"
 #include "shm/arena.h"
 #include "shm/journal_copy.h"
@@ -195,6 +196,14 @@ void Actors::Find(Peer& peer, std::uint64_t call, const wire::FindActor& message
   Record& record = records_[found.value()];
   record.watchers.Add(peer.process);
   peer.connection->Send(wire::ActorFound{found.value(), record.options, self_}, call);
+}
+
+void Actors::ListNames(const Peer& peer, std::uint64_t call, const wire::ListNames& message) const {
+  wire::NameList list;
+  for (const auto& [name, actor] : table_.names()) {
+    if (message.space.empty() || message.space == name.first) list.names.push_back({name.first, name.second});
+  }
+  peer.connection->Send(list, call);
 }
 
 // ---- deaths ----
@@ -439,8 +448,7 @@ void Actors::Place(const Id& actor, Worker* worker, const Status& why) {
         actor,        table_.Get(actor)->epoch,           record.job,  record.options, record.spec,
         record.owner, record.options.need.Get("GPU") > 0, record.gpus, self_};
     if (const Status made = MakeJournal(record.options, &record.journal); !made.ok()) {
-      std::fprintf(stderr, "mantad: %s will not outlive its process: %s\n", Describe(actor).c_str(),
-                   made.message().c_str());
+      base::LogWarning("%s will not outlive its process: %s", Describe(actor).c_str(), made.message().c_str());
     }
     if (record.journal.valid()) {
       worker->peer->connection->Send(start, 0, {record.journal.get()});
@@ -556,8 +564,7 @@ bool Actors::TakeCopy(NodeNumber host, const wire::FarJournal& message) {
   Status status = MakeJournal(record->options, &record->journal);
   if (status.ok()) status = shm::Write(record->journal.get(), message.parts);
   if (!status.ok()) {
-    std::fprintf(stderr, "mantad: %s will not outlive its node: %s\n", Describe(message.actor).c_str(),
-                 status.message().c_str());
+    base::LogWarning("%s will not outlive its node: %s", Describe(message.actor).c_str(), status.message().c_str());
     record->journal = {};
   }
   return true;

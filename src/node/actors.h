@@ -65,6 +65,7 @@ class Actors {
   void Attach(Peer& peer, const wire::AttachActor& message);
   void Kill(Peer& peer, const wire::KillActor& message);
   void Find(Peer& peer, std::uint64_t call, const wire::FindActor& message);
+  void ListNames(const Peer& peer, std::uint64_t call, const wire::ListNames& message) const;
 
   // Of a worker with an actor; its lease is ended here. `current`: the call that it was in, kConstructing, or 0.
   void WorkerDied(Worker& worker, const Failure& failure, std::uint64_t current);

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace manta::node {
 namespace {
@@ -66,7 +67,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Create(base::Loop& loop, ClusterConfig
         if (raw->on_transfer_) raw->on_transfer_(std::move(link));
       },
       [](const std::string& peer, const Status& what) {
-        if (!what.ok()) std::fprintf(stderr, "mantad: %s: %s\n", peer.c_str(), what.message().c_str());
+        if (!what.ok()) base::LogWarning("%s: %s", peer.c_str(), what.message().c_str());
       });
   if (!listener.ok()) return listener.status();
   made->listener_ = std::move(*listener);
@@ -173,8 +174,8 @@ void Cluster::OnLost(const Status& why) {
   }
   if (leaving_) return;
   if (was) {
-    std::fprintf(stderr, "mantad: the connection to the head at %s was lost%s%s; trying again\n", config_.head.c_str(),
-                 why.ok() ? "" : ": ", why.message().c_str());
+    base::LogWarning("the connection to the head at %s was lost%s%s; trying again", config_.head.c_str(),
+                     why.ok() ? "" : ": ", why.message().c_str());
     pause_us_ = 0;
   }
   ConnectAgain(why.ok() ? Status(Code::kUnavailable, "the head closed the connection") : why);
@@ -290,7 +291,7 @@ void Cluster::OnNewToken(const wire::NewToken& changed) {
   std::memcpy(token.data(), changed.token.data(), token.size());
   if (wire::SameSecret(token, secrets_->keys().token)) return;  // the folder is the head's, or it was told before
   if (const Status status = secrets_->InstallToken(token, changed.good_seconds); !status.ok()) {
-    std::fprintf(stderr, "mantad: the cluster has a new token, which cannot be kept: %s\n", status.message().c_str());
+    base::LogWarning("the cluster has a new token, which cannot be kept: %s", status.message().c_str());
   }
 }
 
@@ -312,7 +313,10 @@ void Cluster::OnView(const wire::ClusterView& view) {
   }
   for (const wire::NodeFacts& facts : view.nodes) Apply(facts);
   if (view.whole) {
-    if (!joined_) self_.name = NameOf(self_.number);
+    if (const wire::NodeFacts* registered = Find(self_.number); !joined_ && registered != nullptr) {
+      self_.name = registered->name;
+      self_.labels = registered->labels;
+    }
     joined_ = true;
     Beat();
   }
@@ -367,8 +371,8 @@ void Cluster::Stand() {
   standing_ = true;
   events_.still(true);
   const std::int64_t began_us = base::NowMicros();
-  std::fprintf(stderr, "mantad: %s stands still: no head at %s has answered for %lld ms\n", self_.name.c_str(),
-               config_.head.c_str(), static_cast<long long>(rules::NodeLease::kLengthUs / 1000));
+  base::LogWarning("%s stands still: no head at %s has answered for %lld ms", self_.name.c_str(), config_.head.c_str(),
+                   static_cast<long long>(rules::NodeLease::kLengthUs / 1000));
   if (connection_ != nullptr) {
     silent_ = std::move(connection_);
     NextHead();
@@ -388,8 +392,8 @@ void Cluster::Stand() {
   }
   standing_ = false;
   if (!welcomed_ || leaving_) return;
-  std::fprintf(stderr, "mantad: %s goes on after %lld ms\n", self_.name.c_str(),
-               static_cast<long long>((base::NowMicros() - began_us) / 1000));
+  base::LogInfo("%s goes on after %lld ms", self_.name.c_str(),
+                static_cast<long long>((base::NowMicros() - began_us) / 1000));
   events_.still(false);
 }
 

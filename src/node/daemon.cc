@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "shm/arena.h"
 #include "store/pins.h"
 #include "wire/local_connect.h"
@@ -47,6 +48,7 @@ store::KeeperConfig KeeperConfigOf(const Config& config, shm::NodeArea& area) {
 
 Result<std::unique_ptr<Daemon>> Daemon::Create(Config config) {
   if (config.address.empty()) config.address = Cat("@manta-", getuid(), "-", getpid());
+  if (config.cluster.head.empty()) AddNodeIdLabels(config.node, &config.labels);  // in a cluster the head does it
   Result<std::unique_ptr<base::Loop>> loop = base::Loop::Create();
   if (!loop.ok()) return loop.status();
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -85,8 +87,9 @@ Daemon::Daemon(Config config, std::unique_ptr<base::Loop> loop, shm::NodeArea ar
       keeper_(KeeperConfigOf(config_, area_)),
       lineage_(area_.bell(kNoProcess)) {
   actors_.UsePlacer(placer_);
+  groups_.SetLabels(config_.labels);
   groups_.OnQuota([this](const Id& job, NodeNumber home, const Resources& quota) { quotas_.AddFar(job, home, quota); });
-  keeper_.SetOnWarning([](const std::string& text) { std::fprintf(stderr, "mantad: %s\n", text.c_str()); });
+  keeper_.SetOnWarning([](const std::string& text) { base::LogWarning("%s", text.c_str()); });
   loop_->AfterRound([this] { EndRound(); });
 }
 
@@ -127,7 +130,7 @@ void Daemon::Accept(base::Fd socket) {
   const Result<Peer*> peer = peers_.Add(
       std::move(socket), [this](Peer& from, wire::Frame& frame) { OnFrame(from, frame); },
       [this](Peer& from, const Status& why) { OnClosed(from, why); });
-  if (!peer.ok()) std::fprintf(stderr, "mantad: %s\n", peer.status().message().c_str());
+  if (!peer.ok()) base::LogWarning("%s", peer.status().message().c_str());
 }
 
 void Daemon::OnFrame(Peer& peer, wire::Frame& frame) {
@@ -235,7 +238,7 @@ Status Daemon::Join(Peer& peer, const wire::Hello& hello, std::vector<base::Fd>&
 
 void Daemon::OnClosed(Peer& peer, const Status& why) {
   if (!why.ok()) {
-    std::fprintf(stderr, "mantad: the connection of process %u was closed: %s\n", peer.pid, why.message().c_str());
+    base::LogWarning("the connection of process %u was closed: %s", peer.pid, why.message().c_str());
   }
   const bool was_private = peer.serial == private_peer_;
   if (peer.process != kNoProcess) {
@@ -270,7 +273,7 @@ void Daemon::ProcessGone(Peer& peer, const std::string& who) {
   keeper_.ProcessDied(process, [this](const Id& id) { return Needed(id); }, base::NowMicros());
   if (transfers_) transfers_->OwnerGone(process, [this](const Id& id) { return Needed(id); });
   lineage_.OwnerGone(process);
-  finished_ += area_.bell(process).completed.load();
+  finished_ += area_.bell(process).ran.load();
   area_.Reset(process);
   rouse_ = true;  // it may have died while it rang for somebody
 }

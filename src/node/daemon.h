@@ -169,7 +169,8 @@ class Daemon {
   void KillInCall(ProcessId owner, const wire::KillWorker& message, int tries);
   void StatusRequest(Peer& peer, std::uint64_t call);
   void MemoryRequest(Peer& peer, std::uint64_t call);
-  void ListNodes(Peer& peer, std::uint64_t call);
+  void ListNodes(Peer& peer, std::uint64_t call, bool all);
+  void ListNames(Peer& peer, std::uint64_t call, const wire::ListNames& message);
   void CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup& message);
 
   // jobs.cc: how a job ends
@@ -210,7 +211,7 @@ class Daemon {
   bool ending_ = false;
   bool rouse_ = false;              // a process has died in this round
   std::uint64_t private_peer_ = 0;  // its serial
-  std::uint64_t finished_ = 0;      // tasks of processes that are gone
+  std::uint64_t finished_ = 0;      // tasks that processes ran which are gone
   std::string fenced_;
   base::Loop::TimerId drain_timer_ = 0;
   bool moving_ = false;                                                 // what the store has for others

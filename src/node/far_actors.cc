@@ -490,7 +490,8 @@ void FarActors::Placed(const Id& actor, std::uint32_t epoch, const Result<rules:
     const std::string who = Cat("actor ", order->options.class_name);
     const Status lacks = strategy.empty() ? NoPlace(who, order->options) : placed.status();
     const bool forever = order->options.max_restarts < 0 && order->epoch > 0;
-    if (code == Code::kInfeasible && strategy.group.empty() &&
+    const bool pinned = !strategy.node.empty() && !strategy.soft && !forever;  // to a node that is gone
+    if (code == Code::kInfeasible && strategy.group.empty() && !pinned &&
         parts_.placer.WaitsForANode(order->job, Cat(who, ToString(order->options.need), ToString(strategy)), lacks,
                                     forever, &it->second.lacking_us)) {
       return LookLater(actor, Placer::kLackingUs);

@@ -53,6 +53,8 @@ class Groups {
   // A bundle is about to be set aside for a job that has a quota.
   using HasQuota = std::function<void(const Id& job, NodeNumber home, const Resources& quota)>;
   void OnQuota(HasQuota callback) { on_quota_ = std::move(callback); }
+  // Of a node on its own: in a cluster the head knows the labels.
+  void SetLabels(const Labels& labels) { table_.SetLabels(kAlone, labels); }
   // False: it is not about groups.
   bool OnHeadFrame(const wire::Frame& frame);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "shm/journal.h"
 #include "shm/journal_copy.h"
 
@@ -219,8 +220,8 @@ bool KeptActors::OnHeadFrame(const wire::Frame& frame) {
     return false;
   }
   if (wrong.ok()) return true;
-  std::fprintf(stderr, "mantad: %s: what the head says of a detached actor makes no sense: %s\n",
-               cluster_.self().name.c_str(), wrong.message().c_str());
+  base::LogWarning("%s: what the head says of a detached actor makes no sense: %s", cluster_.self().name.c_str(),
+                   wrong.message().c_str());
   return false;  // which ends the connection
 }
 
@@ -235,9 +236,9 @@ void KeptActors::Receive(const wire::KeptJournal& journal) {
   Status written = coming.copy.valid() ? shm::Write(coming.copy.get(), journal.parts)
                                        : Status(Code::kOutOfMemory, "there is no memory for a copy of it");
   if (written.ok() || !coming.broken.ok()) return;
-  std::fprintf(stderr, "mantad: %s: part %llu of the journal of actor %s cannot be taken: %s\n",
-               cluster_.self().name.c_str(), static_cast<unsigned long long>(journal.number),
-               ToString(journal.actor).c_str(), written.message().c_str());
+  base::LogWarning("%s: part %llu of the journal of actor %s cannot be taken: %s", cluster_.self().name.c_str(),
+                   static_cast<unsigned long long>(journal.number), ToString(journal.actor).c_str(),
+                   written.message().c_str());
   coming.broken = std::move(written);
 }
 

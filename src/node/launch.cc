@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -27,6 +29,7 @@ namespace {
 constexpr std::int64_t kReadyUs = 20'000'000;
 constexpr std::int64_t kStopUs = 5'000'000;
 constexpr int kReadyFd = 3;
+constexpr std::size_t kMostLogs = 100;  // files in the folder logs/
 
 struct Spawned {
   pid_t pid = -1;
@@ -35,12 +38,25 @@ struct Spawned {
   off_t log_start = 0;
 };
 
+// Logs of processes that are long gone: a node without a name gets a new file each time it is started.
+void RemoveOldLogs(const std::string& folder) {
+  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.is_regular_file(ignored)) files.emplace_back(entry.last_write_time(ignored), entry.path());
+  }
+  if (files.size() <= kMostLogs) return;
+  std::sort(files.begin(), files.end());
+  for (std::size_t i = 0; i + kMostLogs < files.size(); ++i) std::filesystem::remove(files[i].second, ignored);
+}
+
 Result<Spawned> Spawn(const std::string& folder, const std::string& program, const std::string& log_name,
                       std::vector<std::string> words, bool attached) {
   const std::string logs = folder + "/logs";
   if (mkdir(logs.c_str(), 0700) != 0 && errno != EEXIST) {
     return Status(Code::kIo, Cat("cannot make ", logs, ": ", std::strerror(errno)));
   }
+  RemoveOldLogs(logs);
   Spawned out;
   out.log = Cat(logs, "/", log_name, ".log");
   const base::Fd log(open(out.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));

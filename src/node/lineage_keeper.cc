@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/short_slice.h"
 
 namespace manta::node {
@@ -132,8 +133,8 @@ bool LineageKeeper::TakeFrom(Job& job, Owner& owner) {
     const std::uint32_t before = memory.error.exchange(status.ok() ? 0 : static_cast<std::uint32_t>(status.code()));
     if (!status.ok()) {
       if (before == 0) {
-        std::fprintf(stderr, "mantad: cannot write lineage into %s: %s; tasks of the job wait until there is room\n",
-                     job.folder.path().c_str(), status.message().c_str());
+        base::LogWarning("cannot write lineage into %s: %s; tasks of the job wait until there is room",
+                         job.folder.path().c_str(), status.message().c_str());
       }
       return any;
     }
@@ -220,8 +221,7 @@ void LineageKeeper::Sync() {
     const bool failed = !status.ok();
     job->begun |= !failed;
     if (failed && !job->removed) {
-      std::fprintf(stderr, "mantad: cannot sync lineage in %s: %s\n", job->folder.path().c_str(),
-                   status.message().c_str());
+      base::LogWarning("cannot sync lineage in %s: %s", job->folder.path().c_str(), status.message().c_str());
     }
     for (const std::unique_ptr<Owner>& owner : job->owners) {
       for (const auto& [process, asked] : commits) {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "node/daemon.h"
 #include "node/linked_nodes.h"
 #include "store/pins.h"
@@ -108,6 +109,7 @@ Status Daemon::JoinCluster() {
   };
   if (Status status = cluster_->Join(std::move(facts), std::move(events), config_.join_us); !status.ok()) return status;
   config_.node = cluster_->self().name;
+  config_.labels = cluster_->self().labels;
   peers_.SetNode(cluster_->self().number);
   linked_ = std::make_unique<LinkedNodes>(cluster_->links());
   TransferOptions options;
@@ -158,14 +160,14 @@ void Daemon::NodeChanged(const wire::NodeFacts& node) {
 }
 
 void Daemon::Fenced(bool stop, const std::string& why) {
-  std::fprintf(stderr, "mantad: %s ends: %s\n", config_.node.c_str(), why.c_str());
+  base::LogWarning("%s ends: %s", config_.node.c_str(), why.c_str());
   if (!stop) fenced_ = why;
   Shutdown();
 }
 
 void Daemon::Drain() {
   if (ending_ || drain_timer_ != 0) return;
-  std::fprintf(stderr, "mantad: %s is being drained\n", config_.node.c_str());
+  base::LogInfo("%s is being drained", config_.node.c_str());
   far_->StartDraining();
   groups_.StartDraining();
   drain_timer_ = loop_->Every(kDrainLookUs, [this] { LeaveWhenDrained(); });
@@ -200,14 +202,14 @@ void Daemon::MoveObjects() {
   }
   std::erase_if(orders, [](const auto& entry) { return entry.second.objects.empty(); });
   if (orders.empty()) return;
-  std::fprintf(stderr, "mantad: %s moves %s to their owners' nodes\n", config_.node.c_str(), Bytes(bytes).c_str());
+  base::LogInfo("%s moves %s to their owners' nodes", config_.node.c_str(), Bytes(bytes).c_str());
   movers_ = orders.size();
   for (const auto& [node, order] : orders) {
     cluster_->links().Call<wire::Done>(node, order, [this, number = node](const Result<wire::Done>& moved) {
       --movers_;
       if (moved.ok()) return;
-      std::fprintf(stderr, "mantad: %s: node %s did not take over all it owns: %s\n", config_.node.c_str(),
-                   cluster_->NameOf(number).c_str(), moved.status().message().c_str());
+      base::LogWarning("%s: node %s did not take over all it owns: %s", config_.node.c_str(),
+                       cluster_->NameOf(number).c_str(), moved.status().message().c_str());
     });
   }
 }
@@ -318,17 +320,31 @@ bool Daemon::EndFarJob(const Id& id) {
   return true;
 }
 
+namespace {
+
+// Output whose program has ended, of a detached actor say: this node's log is where it can still be read.
+void LogOutput(const std::vector<wire::LogLine>& lines) {
+  for (const wire::LogLine& line : lines) {
+    base::LogInfo("(%s pid=%u) %s", line.label.empty() ? "worker" : line.label.c_str(), line.pid, line.text.c_str());
+  }
+}
+
+}  // namespace
+
 void Daemon::SendLines(const Id& job, std::vector<wire::LogLine> lines) {
   const auto it = jobs_.find(job);
-  if (it == jobs_.end()) return;
+  if (it == jobs_.end()) return LogOutput(lines);
   if (!it->second.output_job.empty() && it->second.output_node != cluster_->self().number) {
-    if (cluster_->Find(it->second.output_node) == nullptr) return;
+    if (cluster_->Find(it->second.output_node) == nullptr) return LogOutput(lines);
     return cluster_->links().Send(it->second.output_node,
                                   wire::FarLogLines{it->second.output_job, wire::LogLines{std::move(lines)}});
   }
   if (!it->second.output_job.empty()) return SendLines(it->second.output_job, std::move(lines));
-  if (!it->second.far) return peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
-  if (cluster_->Find(it->second.facts.home) == nullptr) return;
+  if (!it->second.far) {
+    if (peers_.Find(it->second.driver) == nullptr) return LogOutput(lines);
+    return peers_.Send(it->second.driver, wire::LogLines{std::move(lines)});
+  }
+  if (cluster_->Find(it->second.facts.home) == nullptr) return LogOutput(lines);
   cluster_->links().Send(it->second.facts.home, wire::FarLogLines{job, wire::LogLines{std::move(lines)}});
 }
 

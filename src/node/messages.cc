@@ -119,6 +119,9 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
         return far_actors_ != nullptr ? far_actors_->Find(peer, call, message) : actors_.Find(peer, call, message);
       });
 
+    case Kind::kListNames:
+      return On<wire::ListNames>(peer, frame, [&](const auto& message) { ListNames(peer, call, message); });
+
     case Kind::kCreateGroup:
       return On<wire::CreateGroup>(peer, frame, [&](const auto& message) { CreateGroup(peer, call, message); });
     case Kind::kRemoveGroup:
@@ -130,7 +133,7 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     case Kind::kWatchGroup:
       return On<wire::WatchGroup>(peer, frame, [&](const auto& message) { groups_.Watch(peer, message); });
     case Kind::kListNodes:
-      return ListNodes(peer, call);
+      return On<wire::ListNodes>(peer, frame, [&](const auto& message) { ListNodes(peer, call, message.all); });
 
     case Kind::kExpect:
       return On<wire::Expect>(peer, frame, [&](const auto& message) { directory_.Expect(peer, message); });
@@ -279,20 +282,38 @@ void Daemon::CreateGroup(Peer& peer, std::uint64_t call, const wire::CreateGroup
   groups_.Create(peer, call, message, job->second.facts.home, job->second.quota);
 }
 
-void Daemon::ListNodes(Peer& peer, std::uint64_t call) {
+void Daemon::ListNames(Peer& peer, std::uint64_t call, const wire::ListNames& message) {
+  if (cluster_ == nullptr) return actors_.ListNames(peer, call, message);
+  cluster_->Ask<wire::NameList>(message, [this, process = peer.process, call](const Result<wire::NameList>& list) {
+    if (!list.ok()) return peers_.Send(process, wire::Failed{ToFailure(list.status())}, call);
+    peers_.Send(process, list.value(), call);
+  });
+}
+
+void Daemon::ListNodes(Peer& peer, std::uint64_t call, bool all) {
   Resources available = config_.total;
   available.Subtract(leases_.InUse());
   const NodeNumber self = cluster_ == nullptr ? 0 : cluster_->self().number;
-  const wire::NodeList::Node here{self,           config_.node,  far_ != nullptr && far_->draining(),
-                                  config_.labels, config_.total, available};
+  const std::string address = cluster_ == nullptr ? std::string() : cluster_->self().address;
+  const wire::NodeList::Node here{self,
+                                  config_.node,
+                                  far_ != nullptr && far_->draining(),
+                                  config_.labels,
+                                  config_.total,
+                                  available,
+                                  true,
+                                  address,
+                                  {},
+                                  config_.store_bytes};
   if (cluster_ == nullptr) return peer.connection->Send(wire::NodeList{{here}}, call);
   cluster_->Ask<wire::ClusterView>(
-      wire::NodesRequest{}, [this, process = peer.process, call, here](const Result<wire::ClusterView>& view) {
+      wire::NodesRequest{all}, [this, process = peer.process, call, here](const Result<wire::ClusterView>& view) {
         wire::NodeList list;
         const auto add = [&](const wire::NodeFacts& node) {
           if (node.number == here.number) return list.nodes.push_back(here);
           list.nodes.push_back({node.number, node.name, node.state == wire::NodeFacts::State::kDraining, node.labels,
-                                node.total, node.available});
+                                node.total, node.lives() ? node.available : Resources(), node.lives(), node.address,
+                                node.why, node.store_bytes});
         };
         if (view.ok()) {
           for (const wire::NodeFacts& node : view.value().nodes) add(node);
@@ -355,11 +376,13 @@ void Daemon::StatusRequest(Peer& peer, std::uint64_t call) {
       }
     }
     const shm::Doorbell& bell = area_.bell(other->process);
+    reply.tasks_finished += bell.ran.load();
     const std::uint64_t completed = bell.completed.load();
     const std::uint64_t submitted = bell.submitted.load();
-    reply.tasks_finished += completed;
     if (submitted > completed) unfinished += submitted - completed;
   }
+  reply.tasks_finished -= std::min<std::uint64_t>(reply.tasks_finished, reply.workers_busy);  // these have begun only
+  reply.head = cluster_ == nullptr ? std::string() : cluster_->config().head;
   reply.tasks_queued = unfinished > reply.tasks_running ? unfinished - reply.tasks_running : 0;
   const store::KeeperStats store = keeper_.stats();
   reply.store_bytes = store.capacity;

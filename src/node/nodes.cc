@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace manta::node {
 namespace {
@@ -267,7 +268,7 @@ void NodeLinks::OnLinkClosed(const Mark& mark, const Status& why) {
 }
 
 void NodeLinks::Close(NodeNumber node, const Status& why) {
-  if (!why.ok() && Has(node)) std::fprintf(stderr, "mantad: node %u: %s\n", node, why.message().c_str());
+  if (!why.ok() && Has(node)) base::LogWarning("node %u: %s", node, why.message().c_str());
   // From the loop: what is being handled goes on as if nothing was.
   loop_.After(0, [this, alive = alive_, node, why] {
     if (*alive && Has(node)) End(node, why);

@@ -11,13 +11,13 @@ namespace manta::node {
 bool Placer::AllowsHere(const Strategy& strategy) const {
   if (!strategy.group.empty()) return groups_.Holds(strategy);
   if (!strategy.node.empty() && !strategy.soft && !NamesNode(strategy.node, name(), number())) return false;
-  return Matches(self_.labels, strategy.labels);
+  return Matches(labels(), strategy.labels);
 }
 
 bool Placer::PrefersOthers(const Strategy& strategy) const {
   if (strategy.spread) return true;
   if (!strategy.node.empty() && !NamesNode(strategy.node, name(), number())) return true;
-  return !strategy.prefer.empty() && !Matches(self_.labels, strategy.prefer);
+  return !strategy.prefer.empty() && !Matches(labels(), strategy.prefer);
 }
 
 bool Placer::PinnedHere(const Strategy& strategy) const {
@@ -27,7 +27,7 @@ bool Placer::PinnedHere(const Strategy& strategy) const {
 Status Placer::WhyNotHere(const Strategy& strategy) const {
   if (AllowsHere(strategy)) return {};
   return {Code::kInfeasible, Cat("a task is to run ", ToString(strategy), ", but this cluster has one node, ", name(),
-                                 ", with labels: ", ToString(self_.labels))};
+                                 ", with labels: ", ToString(labels()))};
 }
 
 // ---- any node ----

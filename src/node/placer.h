@@ -85,6 +85,7 @@ class Placer {
   [[nodiscard]] rules::Placement Choose(const std::vector<NodeNumber>& nodes, const std::vector<rules::NodeId>& refused,
                                         bool room_here);
   [[nodiscard]] NodeNumber number() const { return cluster_ == nullptr ? 0 : cluster_->self().number; }
+  [[nodiscard]] const Labels& labels() const { return cluster_ == nullptr ? self_.labels : cluster_->self().labels; }
   [[nodiscard]] const std::string& name() const { return cluster_ == nullptr ? self_.name : cluster_->self().name; }
 
   Peers& peers_;

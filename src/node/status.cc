@@ -166,14 +166,27 @@ std::string MemoryTable(const wire::MemoryReply& reply) {
 
 std::string StatusTable(const std::vector<NodeStatus>& nodes) {
   std::ostringstream out;
-  for (const NodeStatus& node : nodes) {
+  // The nodes of one cluster stand together, under its head's address.
+  std::vector<const NodeStatus*> sorted;
+  sorted.reserve(nodes.size());
+  for (const NodeStatus& node : nodes) sorted.push_back(&node);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const NodeStatus* a, const NodeStatus* b) { return a->reply.head < b->reply.head; });
+  const std::string* head = nullptr;
+  for (const NodeStatus* one : sorted) {
+    const NodeStatus& node = *one;
     const wire::StatusReply& reply = node.reply;
+    if (head == nullptr || *head != reply.head || reply.head.empty()) {
+      out << (reply.head.empty() ? "private cluster" : Cat("cluster ", reply.head)) << "\n";
+    }
+    head = &reply.head;
     char uptime[32];
     std::snprintf(uptime, sizeof uptime, "%.1f s", reply.uptime_seconds);
     out << "node " << reply.node << "  " << node.address << "  pid " << reply.pid << "  up " << uptime << "\n";
     out << "  resources   ";
     bool first = true;
     for (const auto& [name, total] : reply.total.amounts()) {
+      if (name.starts_with("node:")) continue;  // names of the node itself
       out << (first ? "" : ", ") << name << " " << Amount(reply.in_use.Get(name)) << " of " << Amount(total)
           << " in use";
       first = false;
@@ -205,9 +218,9 @@ std::string StatusJson(const std::vector<NodeStatus>& nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const wire::StatusReply& reply = nodes[i].reply;
     out << (i == 0 ? "\n" : ",\n");
-    out << "  {\"node\": " << Quoted(reply.node) << ", \"address\": " << Quoted(nodes[i].address)
-        << ", \"pid\": " << reply.pid << ", \"uptime_seconds\": " << reply.uptime_seconds
-        << ", \"resources_total\": " << JsonResources(reply.total)
+    out << "  {\"node\": " << Quoted(reply.node) << ", \"cluster\": " << Quoted(reply.head)
+        << ", \"address\": " << Quoted(nodes[i].address) << ", \"pid\": " << reply.pid
+        << ", \"uptime_seconds\": " << reply.uptime_seconds << ", \"resources_total\": " << JsonResources(reply.total)
         << ", \"resources_in_use\": " << JsonResources(reply.in_use) << ", \"drivers\": " << reply.drivers
         << ", \"workers\": " << reply.workers << ", \"workers_busy\": " << reply.workers_busy
         << ", \"actors\": " << reply.actors << ", \"tasks_queued\": " << reply.tasks_queued

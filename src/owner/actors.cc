@@ -10,6 +10,9 @@
 #include "owner/owner.h"
 
 namespace manta::owner {
+namespace {
+constexpr std::uint32_t kMostConcurrency = 1'000'000;  // threads are made when they are needed
+}  // namespace
 
 Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arguments& arguments,
                                        internal::RefScope& scope, const ActorSettings& settings,
@@ -18,8 +21,9 @@ Result<ActorEntry*> Owner::CreateActor(const internal::Site& site, internal::Arg
   wire::ActorOptions& options = message.options;
   if (Status s = ToResources(settings.cpus, settings.gpus, settings.resources, &options.need); !s.ok()) return s;
   if (Status s = ToStrategy(settings.placement, &options.strategy); !s.ok()) return s;
-  if (settings.concurrency == 0 || settings.concurrency > 1000) {
-    return Status(Code::kInvalid, Cat("an actor cannot run ", settings.concurrency, " calls at a time: 1 to 1000"));
+  if (settings.concurrency == 0 || settings.concurrency > kMostConcurrency) {
+    return Status(Code::kInvalid, Cat("an actor cannot run ", settings.concurrency, " calls at a time: 1 to ",
+                                      kMostConcurrency, "; choose another concurrency"));
   }
   // Of one that runs calls side by side nobody can say in which order they acted.
   options.replay = settings.replay && settings.concurrency == 1;
@@ -125,6 +129,12 @@ Result<ActorEntry*> Owner::FindActor(const std::string& name, const std::string&
   Result<wire::ActorFound> found = link().Call<wire::ActorFound>(message);
   if (!found.ok()) return found.status();
   return AdoptActor(found->actor, found->home, &found->options, true);
+}
+
+Result<std::vector<wire::NameList::Entry>> Owner::ListNames(const std::string& space) {
+  Result<wire::NameList> list = link().Call<wire::NameList>(wire::ListNames{space});
+  if (!list.ok()) return list.status();
+  return std::move(list->names);
 }
 
 Status Owner::KillActor(ActorEntry* actor, bool restart) {
@@ -372,7 +382,14 @@ void Owner::ForgetActor(ActorEntry* actor) {
 }
 
 void Owner::UnrefActor(ActorEntry* actor) {
-  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) Dispose(actor);
+  if (actor->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) return Dispose(actor);
+  DropIfWeak(actor);
+}
+
+void Owner::DropIfWeak(ActorEntry* actor) {
+  const std::uint32_t weak = actor->weak.load(std::memory_order_acquire);
+  if (weak == 0 || actor->holds == 0 || actor->refs.load(std::memory_order_acquire) > weak) return;
+  QueueDrop(actor->id, std::exchange(actor->holds, 0));
 }
 
 // No handle is left here. The daemon ends the actor if there is none anywhere; its queue and lane stay

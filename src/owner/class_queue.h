@@ -130,6 +130,7 @@ namespace manta::internal {
 // An actor as this process sees it. Guarded by EntryTable::mutex, but for `refs`.
 struct ActorEntry {
   std::atomic<std::uint32_t> refs{1};
+  std::atomic<std::uint32_t> weak{0};  // of these, handles that do not keep the actor alive
   Id id;
   wire::ActorOptions options;
   std::uint32_t session = 0;

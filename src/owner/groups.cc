@@ -33,8 +33,8 @@ Result<std::vector<GroupFacts>> Owner::ListGroups() {
   return std::move(list->groups);
 }
 
-Result<std::vector<wire::NodeList::Node>> Owner::ListNodes() {
-  Result<wire::NodeList> list = link().Call<wire::NodeList>(wire::ListNodes{});
+Result<std::vector<wire::NodeList::Node>> Owner::ListNodes(bool all) {
+  Result<wire::NodeList> list = link().Call<wire::NodeList>(wire::ListNodes{all});
   if (!list.ok()) return list.status();
   return std::move(list->nodes);
 }

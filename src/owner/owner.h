@@ -194,6 +194,11 @@ class Owner {
   Status CallActor(ActorEntry* actor, const internal::Site& site, internal::Arguments& arguments,
                    internal::RefScope& scope, const Plan* plan, std::uint32_t returns, Entry** out);
   Result<ActorEntry*> FindActor(const std::string& name, const std::string& space);
+  // The live named actors; an empty space: of all namespaces.
+  Result<std::vector<wire::NameList::Entry>> ListNames(const std::string& space);
+  // With the mutex held, after one count has become weak or a strong one has gone: if only weak counts are left, the
+  // daemon no longer counts this process as a holder.
+  void DropIfWeak(ActorEntry* actor);
   Status KillActor(ActorEntry* actor, bool restart);
   void Dispose(ActorEntry* actor);  // with the mutex held
 
@@ -205,7 +210,7 @@ class Owner {
   Result<std::vector<GroupFacts>> ListGroups();
   // True: it is ready. False: not within the time. kNotFound: it was removed.
   Result<bool> AwaitGroup(const Id& group, std::int64_t timeout_us);
-  Result<std::vector<wire::NodeList::Node>> ListNodes();
+  Result<std::vector<wire::NodeList::Node>> ListNodes(bool all);
 
   // ---- sharing (sharing.cc) ----
   // These refs and handles are about to leave in some bytes: the daemon must know them.

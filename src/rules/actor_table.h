@@ -127,6 +127,8 @@ class ActorTable {
   [[nodiscard]] std::size_t living() const { return living_; }
   [[nodiscard]] std::size_t size() const { return actors_.size(); }  // with the dead that are remembered
   [[nodiscard]] const std::unordered_map<Id, Actor>& actors() const { return actors_; }
+  // (space, name) of the living.
+  [[nodiscard]] const std::map<std::pair<std::string, std::string>, Id>& names() const { return names_; }
 
  private:
   struct Death {

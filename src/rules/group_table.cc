@@ -16,7 +16,7 @@ Status GroupTable::Create(GroupFacts facts, bool alone, std::int64_t now_us, Out
   }
   const Id id = facts.group;
   GroupActions actions;
-  const GroupSpec spec{facts.strategy, facts.bundles, facts.name};
+  const GroupSpec spec{facts.strategy, facts.bundles, facts.name, facts.labels};
   if (Status status = groups_.Create(id, spec, now_us, &actions); !status.ok()) return status;
   if (alone) {
     for (const GroupAction& action : actions) {
@@ -40,7 +40,7 @@ Status GroupTable::Create(GroupFacts facts, bool alone, std::int64_t now_us, Out
 }
 
 Status GroupTable::Restore(const GroupFacts& facts, std::int64_t now_us) {
-  const GroupSpec spec{facts.strategy, facts.bundles, facts.name};
+  const GroupSpec spec{facts.strategy, facts.bundles, facts.name, facts.labels};
   if (Status status = groups_.RestoreGroup(facts.group, spec, facts.attempt, facts.nodes, now_us); !status.ok()) {
     return status;
   }

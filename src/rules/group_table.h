@@ -39,6 +39,7 @@ class GroupTable {
   Status Restore(const GroupFacts& facts, std::int64_t now_us);
 
   // As in PlacementGroups.
+  void SetLabels(NodeId node, const Labels& labels) { groups_.SetLabels(node, labels); }
   void NodeHeard(NodeId node, const Resources& total, const Resources& available, std::int64_t now_us, Out* out);
   void NodeDown(NodeId node, std::int64_t now_us, Out* out);
   void Reserved(const Id& group, std::uint64_t attempt, std::uint32_t bundle, NodeId node, std::int64_t now_us,

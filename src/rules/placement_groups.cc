@@ -12,6 +12,8 @@ namespace {
 
 using Room = std::map<NodeId, Resources>;
 
+constexpr char kLabelMark[] = "\x01labels of bundle ";  // no user's resource begins like this
+
 Resources Sum(const std::vector<Resources>& all) {
   Resources out;
   for (const Resources& one : all) out.Add(one);
@@ -135,8 +137,23 @@ const char* ToString(GroupStrategy strategy) {
 
 // ---- plans ----
 
-std::optional<std::vector<NodeId>> PlacementGroups::Plan(const Group& group, Room room) {
-  const std::vector<Resources>& bundles = group.spec.bundles;
+void PlacementGroups::CountLabels(const Group& group, std::vector<Resources>* bundles, Room* room) const {
+  static const Labels none;
+  const std::vector<std::vector<LabelRule>>& rules = group.spec.labels;
+  for (std::size_t i = 0; i < std::min(rules.size(), bundles->size()); ++i) {
+    if (rules[i].empty()) continue;
+    const std::string name = Cat(kLabelMark, i);
+    (*bundles)[i].Set(name, 1);
+    for (auto& [node, free] : *room) {
+      const auto it = labels_.find(node);
+      if (Matches(it == labels_.end() ? none : it->second, rules[i])) free.Set(name, kUnit);
+    }
+  }
+}
+
+std::optional<std::vector<NodeId>> PlacementGroups::Plan(const Group& group, Room room) const {
+  std::vector<Resources> bundles = group.spec.bundles;
+  CountLabels(group, &bundles, &room);
   std::vector<NodeId> nodes(bundles.size(), kNoNode);
   for (std::size_t i = 0; i < bundles.size(); ++i) {
     if (group.slots[i].hold == Hold::kCommitted) nodes[i] = group.slots[i].node;
@@ -223,6 +240,16 @@ std::string PlacementGroups::WhyInfeasible(const Group& group) const {
     return text + Cat("bundle ", i, " asks for ", ToString(bundles[i]), ", and the most that one of ", nodes_.size(),
                       " nodes has is ", ToString(most), "; ask for less or start such a node");
   }
+  for (std::size_t i = 0; i < group.spec.labels.size(); ++i) {
+    const std::vector<LabelRule>& rules = group.spec.labels[i];
+    const bool somewhere =
+        std::any_of(labels_.begin(), labels_.end(), [&](const auto& entry) { return Matches(entry.second, rules); });
+    if (rules.empty() || somewhere) continue;
+    std::string wanted;
+    for (const LabelRule& rule : rules) wanted += Cat(wanted.empty() ? "" : " and ", ToString(rule));
+    return text + Cat("bundle ", i, " asks for a node with ", wanted, ", and none of ", nodes_.size(),
+                      " nodes has such labels; change bundle_label_selector or start such a node");
+  }
   if (group.spec.strategy == GroupStrategy::kStrictPack) {
     return text + Cat("on one node they ask for ", ToString(Sum(bundles)), ", and the most that one of ", nodes_.size(),
                       " nodes has is ", ToString(most), "; use PACK or start a larger node");
@@ -241,6 +268,13 @@ std::string PlacementGroups::WhyInfeasible(const Group& group) const {
 
 // ---- nodes ----
 
+void PlacementGroups::SetLabels(NodeId node, const Labels& labels) {
+  Labels& known = labels_[node];
+  if (known == labels) return;
+  known = labels;
+  ++version_;
+}
+
 void PlacementGroups::NodeHeard(NodeId id, const Resources& total, const Resources& available, std::int64_t now_us,
                                 GroupActions* actions) {
   Node& node = nodes_[id];
@@ -254,6 +288,7 @@ void PlacementGroups::NodeHeard(NodeId id, const Resources& total, const Resourc
 }
 
 void PlacementGroups::NodeDown(NodeId id, std::int64_t now_us, GroupActions* actions) {
+  labels_.erase(id);
   if (nodes_.erase(id) == 0) return;
   ++version_;
   for (auto& [group_id, group] : groups_) {

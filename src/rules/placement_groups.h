@@ -51,9 +51,10 @@ using manta::GroupStrategy;
 struct GroupSpec {
   GroupStrategy strategy = GroupStrategy::kPack;
   std::vector<Resources> bundles;
-  std::string name;  // for messages
+  std::string name;                                 // for messages
+  std::vector<std::vector<LabelRule>> labels = {};  // by bundle, of its node; empty: anything
 
-  MANTA_FIELDS(strategy, bundles, name)
+  MANTA_FIELDS(strategy, bundles, name, labels)
 };
 
 enum class GroupPhase : std::uint8_t { kWaiting, kReserving, kCommitting, kReady };
@@ -108,6 +109,8 @@ class PlacementGroups {
 
   // ---- events; each appends what is to be done now ----
 
+  // A node's labels, before its first NodeHeard and when they change. Decides nothing by itself.
+  void SetLabels(NodeId node, const Labels& labels);
   // A node's totals and what bundles could get there, at its first and every further heartbeat.
   void NodeHeard(NodeId node, const Resources& total, const Resources& available, std::int64_t now_us,
                  GroupActions* actions);
@@ -177,10 +180,13 @@ class PlacementGroups {
   [[nodiscard]] Room RoomNow() const;
   [[nodiscard]] Room RoomIfEmpty(const Group& group) const;  // were there no other groups, tasks and actors
   // Nodes by bundle, for those without one; nothing if no plan was found.
-  [[nodiscard]] static std::optional<std::vector<NodeId>> Plan(const Group& group, Room room);
+  [[nodiscard]] std::optional<std::vector<NodeId>> Plan(const Group& group, Room room) const;
+  // Turns the label rules of bundles into resources: bundle i needs one that only nodes whose labels match have.
+  void CountLabels(const Group& group, std::vector<Resources>* bundles, Room* room) const;
   [[nodiscard]] std::string WhyInfeasible(const Group& group) const;
 
   std::map<NodeId, Node> nodes_;
+  std::map<NodeId, Labels> labels_;
   std::map<Id, Group> groups_;
   std::map<std::uint64_t, Id> waiting_;  // by arrival
   std::uint64_t version_ = 1;            // of the set of nodes and their totals

@@ -221,6 +221,59 @@ TEST(PlacementGroups, WhatCannotFitIsNamedWithTheNumbers) {
   EXPECT_EQ(cluster.messages.size(), 3U) << "told once";
 }
 
+GroupSpec Labelled(GroupStrategy strategy, const std::vector<std::string>& zones) {
+  GroupSpec spec = Spec(strategy, zones.size());
+  for (const std::string& zone : zones) {
+    spec.labels.emplace_back();
+    if (!zone.empty()) spec.labels.back().push_back(LabelRule::Equals("zone", zone));
+  }
+  return spec;
+}
+
+TEST(PlacementGroups, ABundleGoesWhereItsLabelsMatch) {
+  for (const GroupStrategy strategy : {GroupStrategy::kPack, GroupStrategy::kSpread, GroupStrategy::kStrictSpread}) {
+    Cluster cluster;
+    for (NodeId id = 1; id <= 3; ++id) {
+      cluster.rule.SetLabels(id, {{"zone", std::string(1, static_cast<char>('a' + id - 1))}});
+      cluster.Add(id, Cpus(4));
+    }
+    cluster.Create(1, Labelled(strategy, {"c", "a", ""}));
+    cluster.Run();
+    ASSERT_TRUE(cluster.Ready(1));
+    EXPECT_EQ(cluster.placed[Group(1)][0], 3U);
+    EXPECT_EQ(cluster.placed[Group(1)][1], 1U);
+  }
+}
+
+TEST(PlacementGroups, BundlesOfDifferentLabelsAreNotPackedOnOneNode) {
+  Cluster cluster;
+  cluster.rule.SetLabels(1, {{"zone", "a"}});
+  cluster.rule.SetLabels(2, {{"zone", "b"}});
+  cluster.Add(1, Cpus(4));
+  cluster.Add(2, Cpus(4));
+  cluster.Create(1, Labelled(GroupStrategy::kStrictPack, {"a", "b"}));
+  cluster.Create(2, Labelled(GroupStrategy::kStrictPack, {"b", "b"}));
+  cluster.Run();
+  EXPECT_FALSE(cluster.Ready(1));
+  EXPECT_EQ(cluster.Nodes(2), (Ids{2, 2}));
+}
+
+TEST(PlacementGroups, LabelsThatNoNodeHasAreNamed) {
+  Cluster cluster;
+  cluster.rule.SetLabels(1, {{"zone", "a"}});
+  cluster.Add(1, Cpus(4));
+  cluster.Create(1, Labelled(GroupStrategy::kPack, {"b"}));
+  cluster.Run();
+  EXPECT_FALSE(cluster.Ready(1));
+  ASSERT_FALSE(cluster.messages.empty());
+  EXPECT_NE(cluster.messages.back().find("bundle 0 asks for a node with zone=b"), std::string::npos)
+      << cluster.messages.back();
+  cluster.rule.SetLabels(2, {{"zone", "b"}});
+  cluster.Add(2, Cpus(4));
+  cluster.Run();
+  EXPECT_EQ(cluster.Nodes(1), Ids{2});
+}
+
 TEST(PlacementGroups, ARefusalReleasesAllAndIsTriedAgain) {
   Cluster cluster;
   cluster.Add(1, Cpus(2));

@@ -28,6 +28,8 @@ struct GroupFacts {
   std::uint64_t attempt = 0;      // the last one by which a bundle came there
   Resources quota = {};           // of the job (wire::Welcome::quota)
   std::string why;                // kWaiting: why it cannot be had; kRemoved: why it was removed
+  // By bundle, what the labels of its node must be; empty: anything.
+  std::vector<std::vector<LabelRule>> labels = {};
 };
 
 // "placement group 'trainers' (3fa91c02)".

@@ -27,6 +27,11 @@ Status CheckRule(const LabelRule& rule) {
 
 }  // namespace
 
+void AddNodeIdLabels(const std::string& name, Labels* labels) {
+  (*labels)["manta.io/node-id"] = name;
+  (*labels)["ray.io/node-id"] = name;
+}
+
 Status ToStrategy(const Placement& placement, Strategy* out) {
   for (const std::vector<LabelRule>* rules : {&placement.labels, &placement.prefer}) {
     for (const LabelRule& rule : *rules) {

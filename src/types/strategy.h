@@ -17,6 +17,9 @@ namespace manta {
 
 using Labels = std::map<std::string, std::string>;
 
+// Sets the labels that every node has: its name, under Manta's and Ray's keys.
+void AddNodeIdLabels(const std::string& name, Labels* labels);
+
 struct Strategy {
   std::string node;  // name or number; empty: any
   bool soft = false;

@@ -102,6 +102,8 @@ enum class Kind : std::uint16_t {
   kNodeList,
   kMemory,
   kMemoryReply,
+  kListNames,
+  kNameList,
 };
 
 // ---- life of a process ----
@@ -424,6 +426,20 @@ struct ActorFound {
   NodeNumber home = 0;
 };
 
+// P -> N, and N -> C: a call answered by NameList.
+struct ListNames {
+  static constexpr Kind kKind = Kind::kListNames;
+  std::string space;  // empty: of all namespaces
+};
+struct NameList {
+  static constexpr Kind kKind = Kind::kNameList;
+  struct Entry {
+    std::string space;
+    std::string name;
+  };
+  std::vector<Entry> names;  // of the live actors
+};
+
 // ---- placement groups ----
 
 // P -> N, and N -> C: a call answered by GroupMade, or Failed: kInvalid (an empty bundle, the name is taken), on a
@@ -468,10 +484,10 @@ struct GroupChanged {
   GroupFacts facts;
 };
 
-// P -> N, a call answered by NodeList: who lives, and what is free there.
+// P -> N, a call answered by NodeList: the nodes, and what is free there.
 struct ListNodes {
   static constexpr Kind kKind = Kind::kListNodes;
-  std::uint8_t unused = 0;
+  bool all = false;  // also nodes that left or died
 };
 struct NodeList {
   static constexpr Kind kKind = Kind::kNodeList;
@@ -482,6 +498,10 @@ struct NodeList {
     Labels labels;
     Resources total;
     Resources available;
+    bool alive = true;
+    std::string address;  // of the port where other nodes reach it: "10.0.0.7:40123"; empty: a private node
+    std::string why;      // of a dead node
+    std::uint64_t store_bytes = 0;
   };
   std::vector<Node> nodes;
 };
@@ -717,9 +737,9 @@ struct StatusReply {
   std::uint32_t workers = 0;
   std::uint32_t workers_busy = 0;
   std::uint32_t actors = 0;
-  std::uint64_t tasks_queued = 0;  // summed over all queues
-  std::uint64_t tasks_running = 0;
-  std::uint64_t tasks_finished = 0;
+  std::uint64_t tasks_queued = 0;    // of processes here, summed over all queues
+  std::uint64_t tasks_running = 0;   // here, whoever submitted them
+  std::uint64_t tasks_finished = 0;  // likewise; with calls of actors
   std::uint64_t store_bytes = 0;
   std::uint64_t store_used = 0;
   std::uint64_t store_objects = 0;
@@ -737,6 +757,7 @@ struct StatusReply {
   };
   std::vector<Job> jobs;
   std::uint64_t calls_replayed = 0;  // of actors that came back here
+  std::string head;                  // of the cluster that the node is in; empty: a node on its own
 };
 
 // T -> N, a call answered by MemoryReply: every large object of this node.

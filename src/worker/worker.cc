@@ -6,9 +6,11 @@
 
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/program.h"
@@ -278,9 +280,6 @@ void Worker::StartActor(wire::Frame& frame) {
     static_cast<void>(link_->Send(reply));
     return;
   }
-  if (concurrency_ > 1 && actor_->step == nullptr) {
-    for (std::uint32_t i = 0; i < concurrency_; ++i) pool_.emplace_back([this] { PoolThread(); });
-  }
   wire::ActorReady reply;
   reply.actor = message->actor;
   if (actor_->journal != nullptr) reply.replayed = actor_->journal->replayed();
@@ -409,7 +408,7 @@ bool Worker::ServeOnce() {
       RunTask(served, task);
       if (served.once) ReturnLease();
     } else {
-      in_pool_.fetch_add(1);
+      if (in_pool_.fetch_add(1) >= pool_.size()) AddPoolThread();
       const std::lock_guard lock(pool_mutex_);
       jobs_.push_back({&served, task});
       pool_wake_.notify_one();
@@ -417,6 +416,17 @@ bool Worker::ServeOnce() {
     return true;
   }
   return false;
+}
+
+// One more, since all there are may be busy. Without it the call waits for one of them.
+void Worker::AddPoolThread() {
+  try {
+    pool_.emplace_back([this] { PoolThread(); });
+  } catch (const std::system_error& error) {
+    if (!pool_.empty()) return;
+    std::fprintf(stderr, "manta: cannot start a thread for the actor's calls: %s; raise `ulimit -u`\n", error.what());
+    std::abort();
+  }
 }
 
 void Worker::PoolThread() {

@@ -70,6 +70,7 @@ class Worker final : public owner::InPlaceRunner {
   // caller has no answer to, or it would not be sent to the actor's next life.
   void CopyJournal();
   void SetGpus(bool with, const std::vector<std::uint32_t>& gpus);
+  void AddPoolThread();
   void PoolThread();
   void StopPool();
   bool WaitToSave();

@@ -53,6 +53,13 @@ MANTA_EXPORT void FetchAhead(std::span<Entry* const> entries);
 // ActorSettings::max_call_retries, which every handle knows.
 [[nodiscard]] MANTA_EXPORT std::int64_t RetriesOf(const ActorEntry* actor);
 
+// Makes the caller's count of the actor weak: the actor ends when no other count of it is left anywhere, and calls fail
+// then. ReleaseWeak gives such a count back.
+MANTA_EXPORT void Weaken(ActorEntry* actor);
+MANTA_EXPORT void ReleaseWeak(ActorEntry* actor) noexcept;
+// (namespace, name) of each live named actor; an empty namespace: of all. Asks the daemon.
+[[nodiscard]] MANTA_EXPORT std::vector<std::pair<std::string, std::string>> ListNames(const std::string& space);
+
 // What tasks, actors and placement groups of the cluster use just now, by name. Asks the daemon.
 [[nodiscard]] MANTA_EXPORT std::map<std::string, double> ResourcesInUse();
 

@@ -25,6 +25,11 @@ class PlacementGroup:
         self.id = PlacementGroupID(id)
         self._bundles = bundles
 
+    @staticmethod
+    def empty() -> PlacementGroup:
+        """Names no group."""
+        return PlacementGroup("", [])
+
     def ready(self) -> _core.ObjectRef[Any]:
         """Ready when all bundles are set aside. ``get`` gives the group."""
         return _ready().options(scheduling_strategy=_strategy(self)).remote(self)  # type: ignore[no-any-return]
@@ -81,7 +86,8 @@ def _strategy(group: PlacementGroup) -> Any:
 
 
 def placement_group(bundles: list[dict[str, float]], strategy: str = "PACK", name: str = "",
-                    lifetime: str | None = None, **others: Any) -> PlacementGroup:
+                    lifetime: str | None = None, bundle_label_selector: list[dict[str, str]] | None = None,
+                    **others: Any) -> PlacementGroup:
     """Sets resources aside, in the background: wait for ``group.ready()``, or submit into it right away."""
     from .._runtime import auto_init
 
@@ -102,8 +108,22 @@ def placement_group(bundles: list[dict[str, float]], strategy: str = "PACK", nam
                 raise ValueError(f"the bundle {bundle!r} has {key!r}: {amount!r}; amounts are numbers, 0 or more")
         amounts.append({key: float(amount) if key != "memory" else float(-(-int(amount) // _options.MEBIBYTE))
                         for key, amount in bundle.items() if amount > 0})
-    made = _core.create_group(amounts, STRATEGIES.index(strategy), name, "", lifetime == "detached")
+    rules = _bundle_rules(bundle_label_selector, len(bundles))
+    made = _core.create_group(amounts, STRATEGIES.index(strategy), name, "", lifetime == "detached", rules)
     return PlacementGroup(made, [dict(bundle) for bundle in bundles])
+
+
+def _bundle_rules(selectors: list[dict[str, str]] | None, count: int) -> list[list[tuple[str, int, list[str]]]]:
+    from .scheduling_strategies import label_rules
+
+    if not selectors:
+        return []
+    if not isinstance(selectors, list) or not all(isinstance(one, dict) for one in selectors):
+        raise TypeError(f"bundle_label_selector={selectors!r}: it must be a list of dictionaries, one for each bundle")
+    if len(selectors) != count:
+        raise ValueError(f"bundle_label_selector has {len(selectors)} entries for {count} bundles: give one for each, "
+                         "{} where any node will do")
+    return [label_rules(one, "bundle_label_selector") for one in selectors]
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:

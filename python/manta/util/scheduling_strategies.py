@@ -74,7 +74,7 @@ def _selected(options: Any) -> list[tuple[str, int, list[str]]]:
         return first
     from .. import _core
 
-    nodes = [row[4] for row in _core.nodes()]
+    nodes = [row[4] for row in _core.nodes() if row[7]]
     for rules in (first, *(label_rules(one.get("label_selector"), "fallback_strategy") for one in others)):
         if any(_matches(labels, rules) for labels in nodes):
             return rules
