@@ -108,6 +108,20 @@ Function* FunctionOf(const CallHead& head) {
   return &functions.emplace(id, FromLoaded(loaded.get())).first->second;
 }
 
+// What a SystemExit asks for.
+internal::WorkerEnd EndOf(PyObject* error) {
+  internal::WorkerEnd end{1, false, {}};
+  const Obj told(PyObject_CallOneArg(hooks.leaving, error));
+  const char* why = nullptr;
+  int for_good = 0;
+  if (told && PyArg_ParseTuple(told.get(), "ips", &end.status, &for_good, &why) != 0) {
+    end.for_good = for_good != 0;
+    end.why = why;
+  }
+  PyErr_Clear();
+  return end;
+}
+
 // The current Python error as the exception that the engine carries home.
 [[noreturn]] void ThrowPythonError(bool retry_all, PyObject* retry, bool cancelled) {
   PyObject* type = nullptr;
@@ -119,6 +133,7 @@ Function* FunctionOf(const CallHead& head) {
   const Obj owned_type(type);
   const Obj owned_value(value);
   const Obj owned_trace(trace);
+  if (!cancelled && PyErr_GivenExceptionMatches(value, PyExc_SystemExit) != 0) throw internal::WorkerExit(EndOf(value));
   bool retryable = retry_all;
   if (!retryable && retry != nullptr && retry != Py_None) retryable = PyErr_GivenExceptionMatches(value, retry) != 0;
   const Obj story(PyObject_CallFunctionObjArgs(hooks.describe, value, cancelled ? Py_True : Py_False, nullptr));
@@ -353,6 +368,18 @@ std::unordered_map<const internal::Invocation*, Deferred>& DeferredCalls() {
 bool Step(bool wait) {
   const Gil gil;
   const Obj busy(PyObject_CallOneArg(hooks.step_async, wait ? Py_True : Py_False));
+  if (!busy && PyErr_ExceptionMatches(PyExc_SystemExit) != 0) {  // in a task of the loop that is no call
+    PyObject* type = nullptr;
+    PyObject* value = nullptr;
+    PyObject* trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    const Obj owned_type(type);
+    const Obj owned_value(value);
+    const Obj owned_trace(trace);
+    internal::EndWorker(EndOf(value));
+    return true;
+  }
   if (!busy) PyErr_WriteUnraisable(hooks.step_async);
   return busy.get() == Py_True;
 }
@@ -476,8 +503,16 @@ void ShowGpus() {
     PyErr_Clear();
 }
 
+void SayFarewell(void* actor) {
+  const Gil gil;
+  auto* self = actor == nullptr ? Py_None : static_cast<PyObject*>(actor);
+  const Obj done(PyObject_CallOneArg(hooks.farewell, self));
+  if (!done) PyErr_Print();
+}
+
 void InWorker() {
   PyOS_AfterFork_Child();
+  internal::SetFarewell(&SayFarewell);
   in_worker = true;
   const Obj module(PyImport_ImportModule("manta._worker"));
   const Obj done(module ? PyObject_CallMethod(module.get(), "begin", nullptr) : nullptr);
@@ -507,6 +542,7 @@ PyObject* Write(PyObject*, PyObject* args) {
 // embed(): Python was started by a worker of a C++ program.
 PyObject* Embed(PyObject*, PyObject*) {
   in_worker = true;
+  internal::SetFarewell(&SayFarewell);
   Py_RETURN_NONE;
 }
 

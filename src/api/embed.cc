@@ -7,6 +7,7 @@
 #include "owner/owner.h"
 #include "worker/execution.h"
 #include "worker/fork_server.h"
+#include "worker/output.h"
 #include "worker/start_hook.h"
 #include "worker/worker.h"
 
@@ -104,14 +105,13 @@ ActorEntry* OwnActorHandle() {
   return visit.owner()->AdoptActor(own.id, own.home, &own.options, false);
 }
 
-void EndOwnActor() {
-  const worker::Worker* worker = worker::Worker::Current();
-  if (worker == nullptr || worker->actor().empty()) throw InvalidError("this process is not an actor's");
-  const owner::Visit visit;
-  wire::KillActor message;
-  message.actor = worker->actor();
-  if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
+void EndWorker(const WorkerEnd& end) {
+  worker::Worker* worker = worker::Worker::Current();
+  if (worker == nullptr) throw InvalidError("this process is not a worker");
+  worker->End(end);
 }
+
+void SetFarewell(Farewell farewell) { worker::Worker::SetFarewell(farewell); }
 
 void KeepForReplay(Entry* entry) {
   const owner::Visit visit;

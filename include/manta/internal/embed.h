@@ -78,8 +78,30 @@ MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 [[nodiscard]] MANTA_EXPORT std::string OwnActor();
 // The same as a handle, counted; nullptr: it has none.
 [[nodiscard]] MANTA_EXPORT ActorEntry* OwnActorHandle();
-// Ends this process's actor for good, on purpose: the process is killed soon after.
-MANTA_EXPORT void EndOwnActor();
+// How a process asks for its own end.
+struct WorkerEnd {
+  int status = 0;         // what it exits with
+  bool for_good = false;  // an actor: on purpose, so that it does not come back
+  std::string why;        // for the actor's callers, if for_good
+};
+// Of a worker: it begins no call any more, lets those that run finish, says farewell and exits. Any thread.
+MANTA_EXPORT void EndWorker(const WorkerEnd& end);
+// Thrown out of a trampoline: the same, and the call gets no answer, as if the process had crashed in it. A task that
+// runs in place of a Get fails alone: its process has another task to finish.
+class WorkerExit : public std::exception {
+ public:
+  explicit WorkerExit(WorkerEnd end) : end_(std::move(end)) {}
+  [[nodiscard]] const char* what() const noexcept override { return end_.why.c_str(); }
+  [[nodiscard]] const WorkerEnd& end() const { return end_; }
+
+ private:
+  WorkerEnd end_;
+};
+// What a worker that ends in order (not one that is killed) does after its last call, on its main thread; `actor` is
+// the object that its creation has made, or nullptr. It has kFarewellSeconds.
+using Farewell = void (*)(void* actor);
+MANTA_EXPORT void SetFarewell(Farewell farewell);
+inline constexpr int kFarewellSeconds = 30;
 
 // Its name; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActorName();
