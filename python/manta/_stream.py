@@ -32,6 +32,7 @@ class StreamHost:
     def __init__(self, published: Any, retries: int, retry: Any, /, *args: Any, **kwargs: Any) -> None:
         from . import _worker
 
+        _core.lend_when_idle()  # while the reader has as many items as it may: it may wait for a task that needs a CPU
         code = _worker.for_good(*published)
         self._make: Callable[[], Iterator[Any]] = lambda: iter(code(*args, **kwargs))
         self._retry = retry  # exceptions after which it runs again, so often:

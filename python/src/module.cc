@@ -221,6 +221,11 @@ PyObject* EndOwnActor(PyObject*, PyObject* why) {
   });
 }
 
+PyObject* LendWhenIdle(PyObject*, PyObject*) {
+  internal::LendWhenIdle();
+  Py_RETURN_NONE;
+}
+
 // commit(): what was done so far is on disk
 PyObject* CommitLineage(PyObject*, PyObject*) {
   return Guard([&] {
@@ -270,6 +275,7 @@ PyMethodDef functions[] = {
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
     {"own_handle", OwnHandle, METH_NOARGS, nullptr},
     {"end_own_actor", EndOwnActor, METH_O, nullptr},
+    {"lend_when_idle", LendWhenIdle, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
     {"commit", CommitLineage, METH_NOARGS, nullptr},
     {"own_actor_name", OwnActorName, METH_NOARGS, nullptr},

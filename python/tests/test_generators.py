@@ -380,3 +380,27 @@ def test_what_ray_asks_of_a_generator(tmp_path):
     assert stream.is_finished() and list(stream) == []
     with pytest.raises(ValueError):
         count.options(_generator_backpressure_num_objects=-2)
+
+
+def test_a_generator_that_waits_for_its_reader_gives_its_cpu_to_the_readers_tasks(run_script):
+    done = run_script("""
+import manta
+manta.init(num_cpus=1)
+
+@manta.remote
+def count(items):
+    yield from range(items)
+
+@manta.remote
+def double(x):
+    return 2 * x
+
+@manta.remote
+def read(items, window):
+    numbers = count.options(_generator_backpressure_num_objects=window).remote(items)
+    return sum(manta.get(double.remote(number)) for number in numbers)
+
+print(manta.get(read.remote(3, -1), timeout=60), manta.get(read.remote(40, 2), timeout=60))
+print(sum(manta.get(double.remote(number), timeout=60) for number in count.remote(40)))
+""")
+    assert done.stdout.split() == ["6", "1560", "1560"]

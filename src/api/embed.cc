@@ -148,6 +148,10 @@ std::map<std::string, double> AssignedResources() {
   return out;
 }
 
+void LendWhenIdle() {
+  if (worker::Worker* worker = worker::Worker::Current(); worker != nullptr) worker->LendWhenIdle();
+}
+
 void LeaveAfterCall() {
   if (worker::Worker* worker = worker::Worker::Current(); worker != nullptr) worker->LeaveAfterCall();
 }

@@ -535,11 +535,23 @@ void Worker::Idle() {
     served->lane.memory().asleep.store(1, std::memory_order_seq_cst);
   }
   const std::uint32_t ticket = bell_->PrepareSleep();
-  if (!WorkWaits()) bell_->Sleep(ticket, -1);
+  if (!WorkWaits()) {
+    if (lends_ && !lent_) Lend();
+    bell_->Sleep(ticket, -1);
+  }
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(0, std::memory_order_relaxed);
   }
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+}
+
+void Worker::Lend() {
+  lent_ = link_->Send(wire::Blocked{}).ok();
+}
+
+void Worker::TakeBackLent() {
+  lent_ = false;
+  static_cast<void>(link_->Call<wire::Done>(wire::Unblock{}));
 }
 
 int Worker::Serve() {
@@ -554,6 +566,7 @@ int Worker::Serve() {
       if (!AwaitRunning()) break;
       continue;
     }
+    if (lent_ && WorkWaits()) TakeBackLent();
     if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) {
       Idle();
       continue;

@@ -40,6 +40,9 @@ class Worker final : public owner::InPlaceRunner {
 
   void LeaveAfterCall() { leave_ = true; }
 
+  // While it sleeps, its actor's CPUs serve others.
+  void LendWhenIdle() { lends_ = true; }
+
   // Once what runs has finished. Any thread; the first one counts.
   void End(const internal::WorkerEnd& end);
   static void SetFarewell(internal::Farewell farewell);
@@ -76,6 +79,8 @@ class Worker final : public owner::InPlaceRunner {
   void StopPool();
   // Of a worker that is to end: false when no call runs any more.
   bool AwaitRunning();
+  void Lend();
+  void TakeBackLent();
   void Leave();
   bool WaitToSave();
 
@@ -90,6 +95,8 @@ class Worker final : public owner::InPlaceRunner {
   std::vector<wire::Frame> mail_;
   bool exit_ = false;
   bool leave_ = false;  // after the task that runs
+  bool lends_ = false;
+  bool lent_ = false;
   std::atomic<bool> ending_{false};
   std::optional<internal::WorkerEnd> end_;  // written before ending_ is
 

@@ -120,6 +120,10 @@ MANTA_EXPORT void KeepForReplay(Entry* entry);
 // In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
 MANTA_EXPORT void LeaveAfterCall();
 
+// By an actor that runs one call at a time: while it sleeps between two calls, its CPUs serve others, as those of a task
+// that waits in Get do. A call that comes then waits for them.
+MANTA_EXPORT void LendWhenIdle();
+
 // ---- actors that do many things on one thread ----
 
 // What such an actor does besides beginning calls: some of what is under way. With `wait` it may sleep for a
