@@ -1,5 +1,6 @@
 #include "run.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -419,6 +420,14 @@ PyObject* FinishAsync(PyObject*, PyObject* args) {
   });
 }
 
+// call_context(number) -> (label, task id) of a call that Resume has not ended
+PyObject* CallContext(PyObject*, PyObject* number) {
+  const unsigned long long address = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const auto& call = *reinterpret_cast<internal::Invocation*>(address);
+  return Guard([&] { return Py_BuildValue("ss", internal::LabelOf(call).c_str(), internal::TaskIdOf(call).c_str()); });
+}
+
 // is_cancelled(number)
 PyObject* IsCancelled(PyObject*, PyObject* number) {
   const unsigned long long call = PyLong_AsUnsignedLongLong(number);
@@ -434,6 +443,18 @@ bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
   const Obj done(PyObject_CallFunctionObjArgs(hooks.begin_async, coroutine, number.get(), nullptr));
   if (done) internal::Defer(call);
   return static_cast<bool>(done);
+}
+
+// An actor whose class says what it is called has that before each line that it prints.
+void NameOutput(PyObject* actor) {
+  constexpr std::size_t kMostBytes = 200;
+  if (Py_TYPE(actor)->tp_repr == PyBaseObject_Type.tp_repr) return;
+  const Obj text(PyObject_Repr(actor));
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (words == nullptr) return PyErr_Clear();
+  std::string label(words);
+  label.resize(std::min({label.size(), label.find('\n'), kMostBytes}));
+  if (!label.empty()) internal::SetOutputLabel(label);
 }
 
 bool Run(internal::Invocation& call, const CallHead& head, internal::View text, PyObject** retry) {
@@ -476,6 +497,7 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
   }
   if (!result) return false;
   if (creates) {
+    NameOutput(result.get());
     call.self = result.release();
     call.destroy = &DestroyActor;
     call.save = &SaveActor;
@@ -576,6 +598,7 @@ PyMethodDef functions[] = {
     {"write", Write, METH_VARARGS, nullptr},
     {"finish_async", FinishAsync, METH_VARARGS, nullptr},
     {"is_cancelled", IsCancelled, METH_O, nullptr},
+    {"call_context", CallContext, METH_O, nullptr},
     {"is_own_cancelled", IsOwnCancelled, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -92,6 +92,10 @@ void CancelTree(Entry* entry, bool force) {
 
 const std::string& LabelOf(const Invocation& call) { return static_cast<const worker::Execution&>(call).label(); }
 
+std::string TaskIdOf(const Invocation& call) { return ToHex(static_cast<const worker::Execution&>(call).id()); }
+
+void SetOutputLabel(const std::string& label) { worker::SetProcessLabel(label); }
+
 std::string OwnActor() {
   const worker::Worker* worker = worker::Worker::Current();
   return worker == nullptr || worker->actor().empty() ? std::string() : ToHex(worker->actor());

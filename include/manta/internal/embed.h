@@ -73,6 +73,10 @@ MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 
 // What the call is called in output and errors. Lives for ever.
 [[nodiscard]] MANTA_EXPORT const std::string& LabelOf(const Invocation& call);
+// As Context::task_id.
+[[nodiscard]] MANTA_EXPORT std::string TaskIdOf(const Invocation& call);
+// What this process's output is called from now on, instead of the calls' labels.
+MANTA_EXPORT void SetOutputLabel(const std::string& label);
 
 // The id of this process's actor, in hexadecimal digits; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActor();
