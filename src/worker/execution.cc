@@ -504,9 +504,11 @@ void Execution::ReplyContained() {
 void Execution::ReplyFailure(const Failure& failure, bool retryable) {
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
-    if (text->size() > 16384) {
-      const std::string note = Cat("… (", Bytes(text->size() - 16000), " more were cut)");
-      text->replace(16000, std::string::npos, note);
+    constexpr std::size_t kMost = internal::kMostPayload;
+    constexpr std::size_t kRest = kMost - 64;  // beside the note
+    if (text->size() > kMost) {
+      const std::string note = Cat("… (", Bytes(text->size() - kRest), " more were cut)");
+      text->replace(kRest, std::string::npos, note);
     }
   }
   if (served_ == nullptr && !repeating_) {

@@ -166,6 +166,6 @@ class ForeignError : public std::exception {
   std::string payload_;  // at most kMostPayload bytes arrive whole
   bool retryable_;
 };
-inline constexpr std::size_t kMostPayload = 16000;
+inline constexpr std::size_t kMostPayload = 64'000;  // two of them fit half a lane (shm/lane.h)
 
 }  // namespace manta::internal
