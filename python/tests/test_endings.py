@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import signs
@@ -321,3 +322,69 @@ print(pid)
     pid = int(done.stdout)
     assert _alive(pid)
     os.kill(pid, signal.SIGKILL)
+
+
+# ---- cancelling ----
+
+
+def _wait_in_get(folder):
+    """A task that waits for another one, which does not end."""
+
+    @manta.remote(max_retries=0)
+    def child():
+        signs.give(os.path.join(folder, f"child.{os.getpid()}"))
+        time.sleep(1000)
+
+    @manta.remote(max_retries=0)
+    def parent():
+        return manta.get(child.options(num_cpus=0.5).remote())
+
+    return parent
+
+
+def _children(folder):
+    return [int(name.rpartition(".")[2]) for name in os.listdir(folder) if name.startswith("child.")]
+
+
+def test_cancel_reaches_a_task_that_another_worker_owns(tmp_path, eventually):
+    parent = _wait_in_get(str(tmp_path))
+
+    @manta.remote(num_cpus=0)
+    class Owner:
+        def start(self):
+            self.ref = parent.remote()
+            return [self.ref]
+
+    owner = Owner.remote()
+    ref = manta.get(owner.start.remote(), timeout=60)[0]
+    assert eventually(lambda: _children(tmp_path))
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=60)
+
+
+def test_cancel_by_force_ends_the_children_too(tmp_path, eventually):
+    ref = _wait_in_get(str(tmp_path)).remote()
+    assert eventually(lambda: _children(tmp_path))
+    manta.cancel(ref, force=True, recursive=True)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=60)
+    assert eventually(lambda: not any(_alive(pid) for pid in _children(tmp_path)))
+
+
+def test_a_task_that_ignores_its_cancel_has_no_result(tmp_path):
+    @manta.remote(num_returns=2)
+    def stubborn():
+        signs.give(str(tmp_path / "began"))
+        try:
+            signs.wait(str(tmp_path / "never"))
+        except KeyboardInterrupt:
+            pass
+        return b"x" * 1_000_000, manta.put(1)
+
+    large, held = stubborn.remote()
+    assert signs.wait(str(tmp_path / "began"))
+    manta.cancel(large)
+    for ref in (large, held):
+        with pytest.raises(exceptions.TaskCancelledError):
+            manta.get(ref, timeout=60)
