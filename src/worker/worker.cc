@@ -545,9 +545,7 @@ void Worker::Idle() {
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
 }
 
-void Worker::Lend() {
-  lent_ = link_->Send(wire::Blocked{}).ok();
-}
+void Worker::Lend() { lent_ = link_->Send(wire::Blocked{}).ok(); }
 
 void Worker::TakeBackLent() {
   lent_ = false;

@@ -86,7 +86,7 @@ MANTA_EXPORT void SetOutputLabel(const std::string& label);
 struct WorkerEnd {
   int status = 0;         // what it exits with
   bool for_good = false;  // an actor: on purpose, so that it does not come back
-  std::string why;        // for the actor's callers, if for_good
+  std::string why;        // what WorkerExit::what says
 };
 // Of a worker: it begins no call any more, lets those that run finish, says farewell and exits. Any thread.
 MANTA_EXPORT void EndWorker(const WorkerEnd& end);
@@ -124,8 +124,8 @@ MANTA_EXPORT void KeepForReplay(Entry* entry);
 // In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
 MANTA_EXPORT void LeaveAfterCall();
 
-// By an actor that runs one call at a time: while it sleeps between two calls, its CPUs serve others, as those of a task
-// that waits in Get do. A call that comes then waits for them.
+// By an actor that runs one call at a time: while it sleeps between two calls, its CPUs serve others, as those of a
+// task that waits in Get do. A call that comes then waits for them.
 MANTA_EXPORT void LendWhenIdle();
 
 // ---- actors that do many things on one thread ----
