@@ -160,8 +160,9 @@ class Server {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     // Of the user's statics.
     for (const pid_t child : Children()) kept_.insert(child);
-    // From here on it sees the daemon's end by its socket, and has something to do then.
-    prctl(PR_SET_PDEATHSIG, 0);
+    // From here on it sees the daemon's end by its socket, and has something to do then. The daemon may have stopped
+    // it.
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     fcntl(socket, F_SETFD, FD_CLOEXEC);
     fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
     // A handler and not a signalfd: if the statics have started a thread, the kernel may give SIGCHLD to that.
