@@ -175,6 +175,20 @@ TEST_F(Objects, ARunningTaskThatDoesNotListenIsKilledByForce) {
   EXPECT_EQ(Task(Square).Remote(3).Get(), 9) << "and not retried for ever in its place";
 }
 
+TEST_F(Objects, ACancelledTaskThatReturnsAllTheSameHasNoResult) {
+  const Sign started;
+  const Sign go;
+  Ref<std::vector<char>> deaf = Task([](const std::string& begun, const std::string& leave) {
+                                  Sign::Give(begun);
+                                  HeldBy(leave, 1);
+                                  return std::vector<char>(1 << 20);  // in the store
+                                }).Remote(started.path(), go.path());
+  ASSERT_TRUE(started.Await());
+  Cancel(deaf);
+  go.Give();
+  EXPECT_THROW(deaf.Get(100s), CancelledError);
+}
+
 TEST_F(Objects, CancelHasNoEffectOnWhatHasFinished) {
   Ref<int> done = Task(Square).Remote(5);
   EXPECT_EQ(done.Get(), 25);

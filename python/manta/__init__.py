@@ -58,6 +58,8 @@ from ._values import import_arrow as _import_arrow
 from ._values import make_actor as _make_actor
 from ._values import make_array as _make_array
 from ._worker import begin_async as _begin_async
+from ._worker import farewell as _farewell
+from ._worker import leaving as _leaving
 from ._worker import load_actor as _load_actor
 from ._worker import load_function as _load_function
 from ._worker import load_named as _load_named
@@ -71,7 +73,8 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
             begin_async=_begin_async, step_async=_step_async, special=_special, save_actor=_save_actor,
             load_actor=_load_actor, describe=_errors_module.describe, rebuild=_errors_module.rebuild,
             errors=exceptions.BY_CODE, await_ref=_await_ref, progress=_show_progress, load_named=_load_named,
-            make_array=_make_array, make_actor=_make_actor, import_arrow=_import_arrow)
+            make_array=_make_array, make_actor=_make_actor, import_arrow=_import_arrow, leaving=_leaving,
+            farewell=_farewell)
 
 ObjectID = ObjectRef
 LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = "local", "driver", "worker"  # worker_mode of a RuntimeContext

@@ -4,6 +4,7 @@ begins calls between two turns: so neither a thread nor a hand-over stands betwe
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 from . import _core
@@ -17,6 +18,7 @@ _create_task = _loop.create_task
 _finish = _core.finish_async
 _calls: dict[int, asyncio.Task[Any]] = {}
 _turns = 0
+_own: contextvars.ContextVar[int] = contextvars.ContextVar("manta_call", default=0)
 
 
 def begin(coroutine: Any, number: int) -> None:
@@ -25,6 +27,7 @@ def begin(coroutine: Any, number: int) -> None:
 
 
 async def _run(coroutine: Any, number: int) -> None:
+    _own.set(number)
     try:
         value = await coroutine
     except BaseException as problem:
@@ -33,6 +36,12 @@ async def _run(coroutine: Any, number: int) -> None:
     else:
         del _calls[number]
         _finish(number, value, None)
+
+
+def own_call() -> tuple[str, str] | None:
+    """The name and the id of the call whose coroutine runs."""
+    number = _own.get()
+    return _core.call_context(number) if number in _calls else None  # a task that it has started may outlive it
 
 
 def step(wait: bool) -> bool:

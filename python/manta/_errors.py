@@ -8,7 +8,7 @@ from typing import Any
 from . import _core, _serialize
 from .exceptions import TaskCancelledError, TaskError
 
-_MOST_PAYLOAD = 16000  # bytes of a failure that arrive whole (manta/internal/embed.h)
+_MOST_PAYLOAD = 64000  # bytes of a failure that arrive whole (manta/internal/embed.h)
 _dual_classes: dict[type, type] = {}
 _ARGS: Any = BaseException.args  # the slot itself: a class may have made the name a property
 _OUTSIDE = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these would end the reader

@@ -445,14 +445,23 @@ def _read_timeline() -> tuple[str, list[tuple[str, int, int, int, int, bool]]]:
     return _core.context()[2], _core.timeline()
 
 
+def _own_call() -> tuple[str, str]:
+    """The name and the id of the running task or call."""
+    import sys
+
+    loop = sys.modules.get("manta._async_actor")  # of an actor with coroutines, whose calls take turns on one thread
+    found = loop.own_call() if loop is not None else None
+    return found or _core.context()[:2]
+
+
 class RuntimeContext:
     """Where this code runs."""
 
     def get_task_id(self) -> str | None:
-        return _core.context()[1] or None
+        return _own_call()[1] or None
 
     def get_task_name(self) -> str | None:
-        return _core.context()[0] or None
+        return _own_call()[0] or None
 
     def get_task_function_name(self) -> str | None:
         """The module and the name of the function or method that runs, whatever the task's name is."""

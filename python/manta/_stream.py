@@ -5,6 +5,9 @@ of calls on their way, each of which makes one item; so the writer is never furt
 
 Each call says which item it wants. When the actor's process dies and another takes over, the generator runs again, and
 what the reader has already got is made and thrown away: as with any task that is retried, its items should be the same.
+
+A call answers with its item first and with its kind after that, so that the item of a known kind is there: a process
+may die between the two answers.
 """
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ class StreamHost:
     def __init__(self, published: Any, retries: int, retry: Any, /, *args: Any, **kwargs: Any) -> None:
         from . import _worker
 
+        _core.lend_when_idle()  # while the reader has as many items as it may: it may wait for a task that needs a CPU
         code = _worker.for_good(*published)
         self._make: Callable[[], Iterator[Any]] = lambda: iter(code(*args, **kwargs))
         self._retry = retry  # exceptions after which it runs again, so often:
@@ -39,7 +43,7 @@ class StreamHost:
         self._items: Any = None
         self._at = 0
 
-    def next(self, number: int) -> tuple[str, Any]:
+    def next(self, number: int) -> tuple[Any, str]:
         while True:
             try:
                 if self._items is None:
@@ -49,9 +53,9 @@ class StreamHost:
                     self._at += 1
                 item = next(self._items)
                 self._at += 1
-                return _ITEM, item
+                return item, _ITEM
             except StopIteration:
-                return _END, None
+                return None, _END
             except self._retry:
                 if self._retries == 0:
                     raise
@@ -78,10 +82,10 @@ class _Stream:
         self._running = threading.Lock()
         self._seat = threading.Lock()  # of the call that waits
 
-    def step(self, number: int) -> tuple[str, Any]:
+    def step(self, number: int) -> tuple[Any, str]:
         if not self._running.acquire(blocking=False):
             if not self._seat.acquire(blocking=False):
-                return _BUSY, None
+                return None, _BUSY
             try:
                 self._running.acquire()
             finally:
@@ -91,9 +95,9 @@ class _Stream:
         finally:
             self._running.release()
 
-    def _take(self, number: int) -> tuple[str, Any]:
+    def _take(self, number: int) -> tuple[Any, str]:
         if number in self._made:
-            return _ITEM, self._made.pop(number)
+            return self._made.pop(number), _ITEM
         while self._end is None:
             try:
                 item = next(self._items)
@@ -108,12 +112,12 @@ class _Stream:
             else:
                 self._at += 1
                 if self._at > number:
-                    return _ITEM, item
+                    return item, _ITEM
                 if self._at > self._first:
                     self._made[self._at - 1] = item
         if self._error is not None and number == self._end:
             raise self._error
-        return _END, None
+        return None, _END
 
     def _again(self) -> None:
         self._items = itertools.islice(self._make(), self._at, None)
@@ -136,9 +140,9 @@ def _start(actor: Any, stream: str, first: int, retry: Any, retries: int, name: 
     _open(actor, stream, _Stream(lambda: iter(getattr(actor, name)(*args, **kwargs)), first, retry, retries))
 
 
-def _step(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[str, Any]:
+def _step(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[Any, str]:
     found = _find(actor, stream, again)
-    return (_LOST, None) if found is None else found.step(number)  # type: ignore[no-any-return]
+    return (None, _LOST) if found is None else found.step(number)  # type: ignore[no-any-return]
 
 
 async def _start_async(actor: Any, stream: str, _: int, retry: Any, retries: int, name: str, /, *args: Any,
@@ -151,10 +155,10 @@ async def _start_async(actor: Any, stream: str, _: int, retry: Any, retries: int
     _open(actor, stream, [make(), 0, asyncio.Lock(), make, retry, retries])
 
 
-async def _step_async(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[str, Any]:
+async def _step_async(actor: Any, stream: str, number: int, again: bool, _: None) -> tuple[Any, str]:
     found = _find(actor, stream, again)
     if found is None:
-        return _LOST, None
+        return None, _LOST
     async with found[2]:  # calls of one reader are begun in order, and each must wait for the one before
         while True:
             try:
@@ -163,7 +167,7 @@ async def _step_async(actor: Any, stream: str, number: int, again: bool, _: None
                     found[1] += 1
                 item = await found[0].__anext__()
             except StopAsyncIteration:
-                return _END, None
+                return None, _END
             except found[4]:
                 if found[5] == 0:
                     raise
@@ -171,7 +175,7 @@ async def _step_async(actor: Any, stream: str, number: int, again: bool, _: None
                 found[5] -= 1
                 continue
             found[1] += 1
-            return _ITEM, item
+            return item, _ITEM
 
 
 def _drop(actor: Any, stream: str) -> None:
@@ -203,7 +207,7 @@ class ObjectRefGenerator:
     _manta_generator = True  # get returns it as it is
 
     def __init__(self, step: Any, window: int, keep: Any, restart: Any, close: Any) -> None:
-        self._step = step  # of the item's number: two refs, of what kind it is and of the item
+        self._step = step  # of the item's number: two refs, of the item and of its kind, which is answered last
         self._keep = keep
         self._restart = restart
         self._close = close
@@ -226,7 +230,7 @@ class ObjectRefGenerator:
 
     def _receive(self) -> _core.ObjectRef[Any]:
         while not self._over:
-            kind, value = self._calls.pop(0)
+            value, kind = self._calls.pop(0)
             try:
                 what = _core.get(kind)
             except Exception:
@@ -256,7 +260,7 @@ class ObjectRefGenerator:
         """Ready when ``next`` would return or raise at once; None: it would raise StopIteration."""
         if self._read:
             return self._read[0]  # type: ignore[no-any-return]
-        return None if self._over else self._calls[0][0]
+        return None if self._over else self._calls[0][1]
 
     def next_ready(self) -> bool:
         """Would ``next`` return or raise at once?"""
@@ -283,7 +287,7 @@ class ObjectRefGenerator:
         if self._read:
             return self._read.pop(0)  # type: ignore[no-any-return]
         while not self._over:
-            kind, value = self._calls.pop(0)
+            value, kind = self._calls.pop(0)
             try:
                 what = await kind
             except Exception:
@@ -350,7 +354,6 @@ def _window(options: Mapping[str, Any]) -> int:
 def start_method(handle: Any, name: str, options: dict[str, Any], again: bool, args: Any,
                  kwargs: Any) -> ObjectRefGenerator:
     """`again`: its actor, or it itself, is retried."""
-    stream = os.urandom(16).hex()
     is_async = options.get("_async", False)
     retries = {key: options[key] for key in ("max_task_retries",) if key in options}
     start = (handle.__manta_start_async__ if is_async else handle.__manta_start__).options(**retries).remote
@@ -359,11 +362,16 @@ def start_method(handle: Any, name: str, options: dict[str, Any], again: bool, a
     retry = options.get("retry_exceptions", False)
     retry = Exception if retry is True else tuple(retry or ())
     tries = options.get("max_task_retries", handle._actor.retries())
-    started: list[Any] = []  # the Ref of its start, which the items' calls wait for: threads may overtake each other
+    # Its name in the actor, another one each time that it is begun: calls for items of a stream that was lost with its
+    # process may still be on their way, and must not take items of the next one. And the Ref of its start, which the
+    # items' calls wait for: threads may overtake each other.
+    stream, started = "", None
 
     def begin(first: int) -> None:
-        started[:] = [start(stream, first, retry, tries, name, *args, **kwargs)]
+        nonlocal stream, started
+        stream = os.urandom(16).hex()
+        started = start(stream, first, retry, tries, name, *args, **kwargs)
 
     begin(0)
-    return ObjectRefGenerator(lambda number: step(stream, number, again, started[0]), _window(options), handle, begin,
+    return ObjectRefGenerator(lambda number: step(stream, number, again, started), _window(options), handle, begin,
                               lambda: handle.__manta_drop__.remote(stream))

@@ -214,6 +214,37 @@ def load_actor(actor: Any, saved: Any) -> Any:
     return actor
 
 
+def leaving(error: SystemExit) -> tuple[int, bool, str]:
+    """What a SystemExit that leaves a call means: the exit status, whether an actor ends for good, and why.
+    As Ray: an actor that exits with status 0 wanted to; sys.exit() without a status is not such a wish.
+    """
+    code = error.code
+    if code is None:
+        return 0, False, ""
+    if isinstance(code, int):
+        return code & 0xFF, code == 0, f"its process exits with exit code {code}"
+    print(code, file=sys.stderr)
+    return 1, False, ""
+
+
+def farewell(actor: Any) -> None:
+    """The process ends in order: not by a kill or a crash."""
+    import atexit
+    import traceback
+
+    from . import _groups
+
+    if isinstance(actor, _groups.Host):
+        actor = actor._object
+    end = getattr(type(actor), "__ray_shutdown__", None)
+    if end is not None:
+        try:
+            end(actor)
+        except BaseException:
+            traceback.print_exc()
+    atexit._run_exitfuncs()
+
+
 _begin: Any = None
 _step: Any = None
 

@@ -37,12 +37,23 @@ class ArgumentsScope {
 };
 
 // Stores what is too large for the call itself. Counted; nullptr: a Python error is set.
+internal::Entry* Begin(std::size_t size, std::byte** out) {
+  const NoGil free;  // a full store lets us wait
+  return internal::PutBegin(size, out);
+}
+
 internal::Entry* Store(Encoded& value, internal::RefScope& scope) {
   std::byte* out = nullptr;
   internal::Entry* entry = nullptr;
-  {
-    const NoGil free;  // a full store lets us wait
-    entry = internal::PutBegin(value.size(), &out);
+  try {
+    entry = Begin(value.size(), &out);
+  } catch (const OutOfMemoryError&) {
+    // What only cycles of Python objects hold is not needed, and there may be room without it. Also if the program has
+    // disabled collections, which PyGC_Collect heeds.
+    const Obj module(PyImport_ImportModule("gc"));
+    const Obj found(module ? PyObject_CallMethod(module.get(), "collect", nullptr) : nullptr);
+    PyErr_Clear();
+    entry = Begin(value.size(), &out);
   }
   value.Write(out);
   internal::PutEnd(entry, scope);

@@ -31,7 +31,7 @@ constexpr Word kWords[] = {
     {"with Init()", "with manta.init()"},
     {"SetMaxCallRetries (max_task_retries)", "max_task_retries"},
     {"max_call_retries", "max_task_retries"},
-    {"killed by Kill()", "ended by manta.kill, or by itself"},
+    {"killed by Kill()", "ended by manta.kill, exit_actor() or an exit with exit code 0"},
     {"const, ReadOnly(); in Python @manta", "@manta"},
     {"CheckpointEvery, checkpoint_every=", "checkpoint_every="},
     {"SetReplay(false), replay=False", "replay=False"},

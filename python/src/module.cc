@@ -42,6 +42,8 @@ PyObject* Setup(PyObject*, PyObject* args, PyObject* keywords) {
       {"load_named", &Hooks::load_named},
       {"make_array", &Hooks::make_array},
       {"make_actor", &Hooks::make_actor},
+      {"leaving", &Hooks::leaving},
+      {"farewell", &Hooks::farewell},
       {"import_arrow", &Hooks::import_arrow},
   };
   Hooks given;
@@ -230,11 +232,19 @@ PyObject* OwnHandle(PyObject*, PyObject*) {
   });
 }
 
-PyObject* EndOwnActor(PyObject*, PyObject*) {
+// end_own_actor(why): for good, when the calls that run have ended
+PyObject* EndOwnActor(PyObject*, PyObject* why) {
+  const char* text = PyUnicode_AsUTF8(why);
+  if (text == nullptr) return nullptr;
   return Guard([&] {
-    internal::EndOwnActor();
+    internal::EndWorker({0, true, text});
     return Py_NewRef(Py_None);
   });
+}
+
+PyObject* LendWhenIdle(PyObject*, PyObject*) {
+  internal::LendWhenIdle();
+  Py_RETURN_NONE;
 }
 
 // commit(): what was done so far is on disk
@@ -286,7 +296,8 @@ PyMethodDef functions[] = {
     {"kill_actor", KillActor, METH_VARARGS, nullptr},
     {"own_actor", OwnActor, METH_NOARGS, nullptr},
     {"own_handle", OwnHandle, METH_NOARGS, nullptr},
-    {"end_own_actor", EndOwnActor, METH_NOARGS, nullptr},
+    {"end_own_actor", EndOwnActor, METH_O, nullptr},
+    {"lend_when_idle", LendWhenIdle, METH_NOARGS, nullptr},
     {"context", GetContext, METH_NOARGS, nullptr},
     {"commit", CommitLineage, METH_NOARGS, nullptr},
     {"own_actor_name", OwnActorName, METH_NOARGS, nullptr},

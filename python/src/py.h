@@ -68,6 +68,8 @@ struct Hooks {
   PyObject* load_named = nullptr;     // module, name -> as load_function
   PyObject* make_array = nullptr;     // buffer, "f8", shape -> array
   PyObject* make_actor = nullptr;     // ActorRef -> ActorHandle
+  PyObject* leaving = nullptr;        // SystemExit -> (exit status, an actor's end on purpose, why)
+  PyObject* farewell = nullptr;       // actor or None: what to do when this process ends in order
   PyObject* import_arrow = nullptr;   // schema, [(schema, array)], is a table -> pyarrow's (all capsules)
 };
 extern Hooks hooks;

@@ -1,5 +1,6 @@
 #include "run.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -108,6 +109,20 @@ Function* FunctionOf(const CallHead& head) {
   return &functions.emplace(id, FromLoaded(loaded.get())).first->second;
 }
 
+// What a SystemExit asks for.
+internal::WorkerEnd EndOf(PyObject* error) {
+  internal::WorkerEnd end{1, false, {}};
+  const Obj told(PyObject_CallOneArg(hooks.leaving, error));
+  const char* why = nullptr;
+  int for_good = 0;
+  if (told && PyArg_ParseTuple(told.get(), "ips", &end.status, &for_good, &why) != 0) {
+    end.for_good = for_good != 0;
+    end.why = why;
+  }
+  PyErr_Clear();
+  return end;
+}
+
 // The current Python error as the exception that the engine carries home.
 [[noreturn]] void ThrowPythonError(bool retry_all, PyObject* retry, bool cancelled) {
   PyObject* type = nullptr;
@@ -119,6 +134,7 @@ Function* FunctionOf(const CallHead& head) {
   const Obj owned_type(type);
   const Obj owned_value(value);
   const Obj owned_trace(trace);
+  if (!cancelled && PyErr_GivenExceptionMatches(value, PyExc_SystemExit) != 0) throw internal::WorkerExit(EndOf(value));
   bool retryable = retry_all;
   if (!retryable && retry != nullptr && retry != Py_None) retryable = PyErr_GivenExceptionMatches(value, retry) != 0;
   const Obj story(PyObject_CallFunctionObjArgs(hooks.describe, value, cancelled ? Py_True : Py_False, nullptr));
@@ -353,6 +369,18 @@ std::unordered_map<const internal::Invocation*, Deferred>& DeferredCalls() {
 bool Step(bool wait) {
   const Gil gil;
   const Obj busy(PyObject_CallOneArg(hooks.step_async, wait ? Py_True : Py_False));
+  if (!busy && PyErr_ExceptionMatches(PyExc_SystemExit) != 0) {  // in a task of the loop that is no call
+    PyObject* type = nullptr;
+    PyObject* value = nullptr;
+    PyObject* trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    const Obj owned_type(type);
+    const Obj owned_value(value);
+    const Obj owned_trace(trace);
+    internal::EndWorker(EndOf(value));
+    return true;
+  }
   if (!busy) PyErr_WriteUnraisable(hooks.step_async);
   return busy.get() == Py_True;
 }
@@ -392,6 +420,14 @@ PyObject* FinishAsync(PyObject*, PyObject* args) {
   });
 }
 
+// call_context(number) -> (label, task id) of a call that Resume has not ended
+PyObject* CallContext(PyObject*, PyObject* number) {
+  const unsigned long long address = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const auto& call = *reinterpret_cast<internal::Invocation*>(address);
+  return Guard([&] { return Py_BuildValue("ss", internal::LabelOf(call).c_str(), internal::TaskIdOf(call).c_str()); });
+}
+
 // is_cancelled(number)
 PyObject* IsCancelled(PyObject*, PyObject* number) {
   const unsigned long long call = PyLong_AsUnsignedLongLong(number);
@@ -407,6 +443,18 @@ bool BeginAsync(internal::Invocation& call, PyObject* coroutine) {
   const Obj done(PyObject_CallFunctionObjArgs(hooks.begin_async, coroutine, number.get(), nullptr));
   if (done) internal::Defer(call);
   return static_cast<bool>(done);
+}
+
+// An actor whose class says what it is called has that before each line that it prints.
+void NameOutput(PyObject* actor) {
+  constexpr std::size_t kMostBytes = 200;
+  if (Py_TYPE(actor)->tp_repr == PyBaseObject_Type.tp_repr) return;
+  const Obj text(PyObject_Repr(actor));
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (words == nullptr) return PyErr_Clear();
+  std::string label(words);
+  label.resize(std::min({label.size(), label.find('\n'), kMostBytes}));
+  if (!label.empty()) internal::SetOutputLabel(label);
 }
 
 bool Run(internal::Invocation& call, const CallHead& head, internal::View text, PyObject** retry) {
@@ -449,6 +497,7 @@ bool Run(internal::Invocation& call, const CallHead& head, internal::View text, 
   }
   if (!result) return false;
   if (creates) {
+    NameOutput(result.get());
     call.self = result.release();
     call.destroy = &DestroyActor;
     call.save = &SaveActor;
@@ -476,8 +525,16 @@ void ShowGpus() {
     PyErr_Clear();
 }
 
+void SayFarewell(void* actor) {
+  const Gil gil;
+  auto* self = actor == nullptr ? Py_None : static_cast<PyObject*>(actor);
+  const Obj done(PyObject_CallOneArg(hooks.farewell, self));
+  if (!done) PyErr_Print();
+}
+
 void InWorker() {
   PyOS_AfterFork_Child();
+  internal::SetFarewell(&SayFarewell);
   in_worker = true;
   const Obj module(PyImport_ImportModule("manta._worker"));
   const Obj done(module ? PyObject_CallMethod(module.get(), "begin", nullptr) : nullptr);
@@ -507,6 +564,7 @@ PyObject* Write(PyObject*, PyObject* args) {
 // embed(): Python was started by a worker of a C++ program.
 PyObject* Embed(PyObject*, PyObject*) {
   in_worker = true;
+  internal::SetFarewell(&SayFarewell);
   Py_RETURN_NONE;
 }
 
@@ -540,6 +598,7 @@ PyMethodDef functions[] = {
     {"write", Write, METH_VARARGS, nullptr},
     {"finish_async", FinishAsync, METH_VARARGS, nullptr},
     {"is_cancelled", IsCancelled, METH_O, nullptr},
+    {"call_context", CallContext, METH_O, nullptr},
     {"is_own_cancelled", IsOwnCancelled, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -392,6 +392,33 @@ def test_exit_actor_ends_it_on_purpose():
         manta.exit_actor()
 
 
+def test_lines_of_an_actor_begin_with_what_its_class_says_it_is(run_script):
+    done = run_script("""
+import sys, manta
+manta.init(num_cpus=1)
+
+@manta.remote
+class Named:
+    def __init__(self, number):
+        self.number = number
+    def __repr__(self):
+        return f"Named({self.number})"
+    def speak(self):
+        sys.stdout.write("hello\\n")
+
+@manta.remote
+class Plain:
+    def speak(self):
+        print("hello")
+
+named, plain = Named.remote(7), Plain.options(num_cpus=0).remote()
+manta.get([named.speak.remote(), plain.speak.remote()])
+manta.shutdown()
+""")
+    lines = sorted(line.partition(" pid=")[0] for line in done.stdout.splitlines() if line.endswith("hello"))
+    assert lines == ["(Named(7)", "(Plain.speak"]
+
+
 def test_an_async_call_is_cancelled():
     @manta.remote
     class Sleeper:

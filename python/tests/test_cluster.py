@@ -3,6 +3,7 @@ import os
 import time
 
 import pytest
+import signs
 
 import manta
 from manta import exceptions
@@ -283,3 +284,48 @@ def test_a_durable_value_survives_its_node(nodes):
         manta.get(lost, timeout=60)
     assert manta.get([large, small], timeout=60) == ["d" * SIZE, 17]
     assert manta.get(manta.remote(len).remote(large), timeout=60) == SIZE
+
+
+def test_cancel_reaches_a_task_whose_owner_is_on_another_node(nodes, tmp_path):
+    nodes.join("chrome")
+
+    @manta.remote(max_retries=0, num_cpus=0)
+    def long(path):
+        signs.give(path)
+        time.sleep(1000)
+
+    @manta.remote(**on("chrome"))
+    class Owner:
+        def start(self, path):
+            self.ref = long.remote(path)
+            return [self.ref]
+
+    mark = str(tmp_path / "began")
+    owner = Owner.remote()
+    ref = manta.get(owner.start.remote(mark), timeout=60)[0]
+    assert signs.wait(mark)
+    manta.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        manta.get(ref, timeout=60)
+
+
+def test_calls_in_flight_of_an_actor_on_another_node_finish_when_it_leaves(nodes, tmp_path):
+    nodes.join("mercury")
+
+    @manta.remote(max_concurrency=3, **on("mercury"))
+    class Leaver:
+        def work(self, number):
+            signs.give(str(tmp_path / f"began{number}"))
+            assert signs.wait(str(tmp_path / "go"))
+            return number
+
+        def leave(self):
+            signs.give(str(tmp_path / "go"))
+            manta.exit_actor()
+
+    leaver = Leaver.remote()
+    running = [leaver.work.remote(number) for number in range(2)]
+    assert all(signs.wait(str(tmp_path / f"began{number}")) for number in range(2))
+    with pytest.raises(exceptions.ActorDiedError, match="exit_actor"):
+        manta.get(leaver.leave.remote(), timeout=60)
+    assert manta.get(running, timeout=60) == [0, 1]

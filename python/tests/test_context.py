@@ -124,3 +124,36 @@ def test_a_task_sees_that_it_was_cancelled(tmp_path, eventually):
 def test_get_runtime_context_initialises(run_script):
     out = run_script("import manta\nmanta.get_runtime_context()\nprint(manta.is_initialized())")
     assert out.stdout.strip() == "True"
+
+
+def test_calls_of_an_async_actor_know_their_names_and_ids():
+    import asyncio
+
+    @manta.remote(num_cpus=0)
+    class Async:
+        def __init__(self):
+            self.both = asyncio.Event()
+            self.here = 0
+
+        async def who(self):
+            """Answers when two calls run at the same time."""
+            before = self.context()
+            self.here += 1
+            if self.here == 2:
+                self.both.set()
+            await self.both.wait()
+            return before, self.context(), await asyncio.create_task(self.inner())
+
+        async def inner(self):
+            return self.context()
+
+        def context(self):
+            context = manta.get_runtime_context()
+            return context.get_task_name(), context.get_task_id()
+
+    actor = Async.remote()
+    refs = [actor.who.options(name="first").remote(), actor.who.remote()]
+    (first, *firsts), (second, *seconds) = manta.get(refs, timeout=60)
+    assert firsts == [first, first] and seconds == [second, second]
+    assert (first[0], second[0]) == ("first", "Async.who")
+    assert first[1] and second[1] and first[1] != second[1]

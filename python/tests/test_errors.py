@@ -463,6 +463,13 @@ def test_a_text_of_many_megabytes_is_cut_with_a_note():
         assert "shout() (pid=" in text and "characters were cut" in text
 
 
+def test_an_exception_of_fifty_kilobytes_arrives_whole():
+    with pytest.raises(ValueError) as caught:
+        manta.get(shout.remote(50_000), timeout=60)
+    assert str(caught.value).count("x") >= 50_000
+    assert caught.value.cause.args == ("x" * 50_000,)
+
+
 class OnlyBase(BaseException):
     pass
 

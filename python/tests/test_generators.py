@@ -1,5 +1,6 @@
 """Tasks and methods that yield."""
 import os
+import signal
 import time
 
 import pytest
@@ -380,3 +381,85 @@ def test_what_ray_asks_of_a_generator(tmp_path):
     assert stream.is_finished() and list(stream) == []
     with pytest.raises(ValueError):
         count.options(_generator_backpressure_num_objects=-2)
+
+
+def test_a_generator_that_waits_for_its_reader_gives_its_cpu_to_the_readers_tasks(run_script):
+    done = run_script("""
+import manta
+manta.init(num_cpus=1)
+
+@manta.remote
+def count(items):
+    yield from range(items)
+
+@manta.remote
+def double(x):
+    return 2 * x
+
+@manta.remote
+def read(items, window):
+    numbers = count.options(_generator_backpressure_num_objects=window).remote(items)
+    return sum(manta.get(double.remote(number)) for number in numbers)
+
+print(manta.get(read.remote(3, -1), timeout=60), manta.get(read.remote(40, 2), timeout=60))
+print(sum(manta.get(double.remote(number), timeout=60) for number in count.remote(40)))
+""")
+    assert done.stdout.split() == ["6", "1560", "1560"]
+
+
+class _TwoReturns:
+    def pid(self):
+        return os.getpid()
+
+    @manta.method(num_returns=2)
+    def two(self, began, go):
+        yield "first"
+        signs.give(began)
+        signs.wait(go)
+        yield "second"
+
+
+def test_a_call_that_has_answered_half_of_its_results_is_retried(tmp_path):
+    began, go = str(tmp_path / "began"), str(tmp_path / "go")
+    actor = manta.remote(max_restarts=1, max_task_retries=1, replay=False)(_TwoReturns).remote()
+    pid = manta.get(actor.pid.remote(), timeout=60)
+    first, second = actor.two.remote(began, go)
+    assert manta.get(first, timeout=60) == "first" and signs.wait(began)
+    os.kill(pid, signal.SIGKILL)
+    signs.give(go)
+    assert manta.get(second, timeout=60) == "second"
+
+
+def test_the_rest_of_the_results_fails_with_its_actor(tmp_path):
+    began, go = str(tmp_path / "began"), str(tmp_path / "go")
+    actor = manta.remote(_TwoReturns).remote()
+    first, second = actor.two.remote(began, go)
+    assert manta.get(first, timeout=60) == "first" and signs.wait(began)
+    manta.kill(actor)
+    with pytest.raises(exceptions.ActorDiedError):
+        manta.get(second, timeout=60)
+    assert manta.get(first, timeout=60) == "first"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_streams_of_several_callers_are_whole_although_their_actor_dies(is_async):
+    def items(self, n):
+        yield from range(n)
+
+    async def items_async(self, n):
+        for i in range(n):
+            yield i
+
+    cls = type("Source", (_TwoReturns,), {"items": items_async if is_async else items})
+    options = {} if is_async else {"max_concurrency": 10}
+    source = manta.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, replay=False, **options)(cls).remote()
+
+    @manta.remote(num_cpus=0)
+    def read(source):
+        streams = [source.items.remote(20) for _ in range(10)]
+        return [manta.get(list(stream)) for stream in streams]
+
+    reads = [read.remote(source) for _ in range(4)]
+    for _ in range(3):
+        os.kill(manta.get(source.pid.remote(), timeout=60), signal.SIGKILL)
+    assert manta.get(reads, timeout=100) == [[list(range(20))] * 10] * 4

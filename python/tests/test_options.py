@@ -1,5 +1,7 @@
 """Every option does what it says, or raises. None is ignored."""
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -421,3 +423,27 @@ def test_env_vars_are_inherited_by_nested_calls():
     assert manta.get(read_everywhere.options(**env).remote(name), timeout=60) == ["outer"] * 3 + ["own"]
     assert manta.get(read_everywhere.remote(name), timeout=60) == [None, None, None, "own"]
     assert manta.get(next(yield_nested.options(**env).remote(name)), timeout=60) == "outer"
+
+
+def test_a_full_store_collects_what_only_cycles_hold(tmp_path):
+    """Nothing can be spilled there, so what is not needed any more must go."""
+    secrets = str(tmp_path / "secrets")
+    command = [os.path.join(os.path.dirname(manta.__file__), "bin", "manta"), "--secrets", secrets]
+    subprocess.run([*command, "start", "--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--store-bytes",
+                    str(64 << 20), "--spill", "none"], check=True, timeout=60, capture_output=True)
+    try:
+        subprocess.run([sys.executable, "-c", """
+import gc, manta
+manta.init(address="auto")
+gc.disable()
+
+class Node:
+    pass
+
+for _ in range(12):
+    node = Node()
+    node.itself, node.ref = node, manta.put(bytes(10 << 20))
+    del node
+"""], check=True, timeout=120, env={**os.environ, "MANTA_SECRETS": secrets})
+    finally:
+        subprocess.run([*command, "stop"], check=True, timeout=60, capture_output=True)

@@ -7,6 +7,7 @@
 #include "owner/owner.h"
 #include "worker/execution.h"
 #include "worker/fork_server.h"
+#include "worker/output.h"
 #include "worker/start_hook.h"
 #include "worker/worker.h"
 
@@ -117,6 +118,10 @@ void CancelTree(Entry* entry, bool force) {
 
 const std::string& LabelOf(const Invocation& call) { return static_cast<const worker::Execution&>(call).label(); }
 
+std::string TaskIdOf(const Invocation& call) { return ToHex(static_cast<const worker::Execution&>(call).id()); }
+
+void SetOutputLabel(const std::string& label) { worker::SetProcessLabel(label); }
+
 std::string OwnActor() {
   const worker::Worker* worker = worker::Worker::Current();
   return worker == nullptr || worker->actor().empty() ? std::string() : ToHex(worker->actor());
@@ -130,14 +135,13 @@ ActorEntry* OwnActorHandle() {
   return visit.owner()->AdoptActor(own.id, own.home, &own.options, false);
 }
 
-void EndOwnActor() {
-  const worker::Worker* worker = worker::Worker::Current();
-  if (worker == nullptr || worker->actor().empty()) throw InvalidError("this process is not an actor's");
-  const owner::Visit visit;
-  wire::KillActor message;
-  message.actor = worker->actor();
-  if (visit.owner() != nullptr) static_cast<void>(visit.owner()->link().Send(message));
+void EndWorker(const WorkerEnd& end) {
+  worker::Worker* worker = worker::Worker::Current();
+  if (worker == nullptr) throw InvalidError("this process is not a worker");
+  worker->End(end);
 }
+
+void SetFarewell(Farewell farewell) { worker::Worker::SetFarewell(farewell); }
 
 void KeepForReplay(Entry* entry) {
   const owner::Visit visit;
@@ -172,6 +176,10 @@ std::map<std::string, double> AssignedResources() {
   if (worker == nullptr || need == nullptr) return out;
   for (const auto& [name, units] : need->amounts()) out[name] = static_cast<double>(units) / kUnit;
   return out;
+}
+
+void LendWhenIdle() {
+  if (worker::Worker* worker = worker::Worker::Current(); worker != nullptr) worker->LendWhenIdle();
 }
 
 void LeaveAfterCall() {

@@ -1,6 +1,7 @@
 #include "node/fork_server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -10,10 +11,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 
 namespace manta::node {
 namespace {
 
+constexpr int kEndMs = 500;
 constexpr int kServerFd = 3;  // where the program finds its socket, as MANTA_FORK_SERVER_FD says
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
@@ -65,6 +68,25 @@ std::string MissingLibrary(const std::string& text) {
   _exit(127);
 }
 
+bool HasChildren(pid_t pid) {
+  std::ifstream children(Cat("/proc/", pid, "/task/", pid, "/children"));
+  pid_t child = 0;
+  return static_cast<bool>(children >> child);
+}
+
+// Of one whose connection is closed. If it has workers, it ends them and what they have started
+// (worker/fork_server.h), which takes some milliseconds.
+void End(pid_t pid, int pidfd) {
+  if (pidfd >= 0 && HasChildren(pid)) {
+    pollfd ended{pidfd, POLLIN, 0};
+    while (poll(&ended, 1, kEndMs) < 0 && errno == EINTR) {
+    }
+  }
+  kill(pid, SIGKILL);  // not reaped, so the number is still its own
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
 }  // namespace
 
 std::string DescribeExit(int status) {
@@ -84,13 +106,11 @@ ForkServer::ForkServer(base::Loop& loop, Events events) : loop_(loop), events_(s
 
 ForkServer::~ForkServer() {
   if (pidfd_.valid()) loop_.Unwatch(pidfd_.get());
-  if (pid_ > 0 && !reaped_) {
-    kill(pid_, SIGKILL);  // not reaped, so the number is still its own
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
+  connection_.reset();
+  if (pid_ > 0 && !reaped_) End(pid_, pidfd_.get());
   if (output_ != nullptr) output_->Finish();
 }
+
 
 Status ForkServer::Start(const Program& program) {
   path_ = program.path;

@@ -14,6 +14,7 @@
 #include "node/linked_nodes.h"
 #include "store/pins.h"
 #include "wire/address.h"
+#include "wire/cancel_messages.h"
 
 namespace manta::node {
 namespace {
@@ -76,6 +77,9 @@ Status Daemon::JoinCluster() {
                              });
   cluster_->links().On<wire::FarLogLines>([this](NodeNumber, wire::FarLogLines& message, std::uint64_t) {
     SendLines(message.job, std::move(message.lines.lines));
+  });
+  cluster_->links().On<wire::FarCancelObject>([this](NodeNumber, const wire::FarCancelObject& message, std::uint64_t) {
+    peers_.Send(message.order.owner, message.order);
   });
   cluster_->links().On<wire::FarAdopt>(
       [this](NodeNumber from, const wire::FarAdopt& message, std::uint64_t call) { Adopt(from, call, message); });

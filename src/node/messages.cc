@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <vector>
 
 #include "base/clock.h"
 #include "node/daemon.h"
+#include "shm/lane.h"
+#include "wire/cancel_messages.h"
 
 namespace manta::node {
 namespace {
@@ -21,6 +24,21 @@ constexpr std::int64_t kStackUs = 200'000;  // for a worker to print its stack
 constexpr std::int64_t kKillAgainUs = 1'000;
 constexpr int kKillTries = 20;
 
+// The workers of this node that serve this one, those that serve them, and so on: tasks that it has called.
+void KillTree(Worker& root, const Failure& why, WorkerPool& pool, const Leases& leases) {
+  std::vector<Worker*> parents{&root};
+  std::vector<Worker*> rest = pool.OfJob(root.job);
+  for (std::size_t i = 0; i < parents.size(); ++i) {
+    std::erase_if(rest, [&](Worker* worker) {
+      const bool serves = worker->actor.empty() && worker->lease != 0 &&
+                          leases.OwnerOf(*worker) == parents[i]->process() && worker != &root;
+      if (serves) parents.push_back(worker);
+      return serves;
+    });
+  }
+  for (std::size_t i = 1; i < parents.size(); ++i) pool.Kill(*parents[i], why);
+}
+
 }  // namespace
 
 void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
@@ -35,6 +53,16 @@ void Daemon::Dispatch(Peer& peer, wire::Frame& frame) {
     return On<wire::CopyJournal>(peer, frame, [&](const auto& message) {
       if (guests_ != nullptr) return guests_->Copy(peer, call, message);
       peer.connection->Fail(call, Status(Code::kInvalid, "a node of its own has no guests"));
+    });
+  }
+  if (frame.kind == wire::CancelObject::kKind) {
+    return On<wire::CancelObject>(peer, frame, [&](const auto& message) {
+      if (cluster_ == nullptr || NodeOf(message.owner) == cluster_->self().number) {
+        return peers_.Send(message.owner, message);
+      }
+      // Of a node that is gone: there is no task to cancel.
+      if (cluster_->Find(NodeOf(message.owner)) == nullptr) return;
+      cluster_->links().Send(NodeOf(message.owner), wire::FarCancelObject{message});
     });
   }
   switch (frame.kind) {
@@ -256,13 +284,17 @@ void Daemon::KillInCall(ProcessId owner, const wire::KillWorker& message, int tr
   Worker* worker = pool_.FindByProcess(message.worker);
   if (worker == nullptr) return;
   if (worker->actor.empty() && leases_.OwnerOf(*worker) != owner) return pool_.Signal(*worker, SIGCONT);
-  if (message.token == 0) return pool_.Kill(*worker, message.failure);
+  const auto end = [&] {
+    if ((message.token & shm::kCancelTree) != 0) KillTree(*worker, message.failure, pool_, leases_);
+    pool_.Kill(*worker, message.failure);
+  };
+  if (message.token == 0) return end();
   if (!pool_.Stop(*worker)) {
     loop_->After(kKillAgainUs, [this, owner, message, tries] { KillInCall(owner, message, tries); });
     return;
   }
   const std::uint64_t current = area_.bell(message.worker).current.load(std::memory_order_acquire);
-  if (current == message.token) return pool_.Kill(*worker, message.failure);
+  if (current == (message.token & ~shm::kCancelTree)) return end();
   pool_.Signal(*worker, SIGCONT);
   // It has claimed the call and may be about to begin.
   if (current != 0 || tries >= kKillTries) return;

@@ -300,11 +300,11 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
     shm::SpecHeader header;
     std::memcpy(&header, log_.at(spec), sizeof header);
     Entry* entry = table_.Find(header.entry, header.generation);
-    return entry != nullptr && !entry->done() && entry->stage == Stage::kRing && entry->position == position ? entry
+    return entry != nullptr && !entry->over() && entry->stage == Stage::kRing && entry->position == position ? entry
                                                                                                              : nullptr;
   };
   for (const ClassQueue::Away& away : queue.away) {
-    if (away.entry->generation == away.generation && !away.entry->done()) sent.push_back(away.entry);
+    if (away.entry->generation == away.generation && !away.entry->over()) sent.push_back(away.entry);
   }
   queue.away.clear();
   queue.ring.ForClaimed(actor->lane->index, [&](std::uint64_t spec, std::uint64_t position) {
@@ -342,7 +342,7 @@ void Owner::ResendCalls(ActorEntry* actor, const wire::ActorState& state) {
     SendAgain(sent[i], call);
   }
   for (Entry* entry : waiting) {
-    if (!entry->done()) Push(entry);
+    if (!entry->over()) Push(entry);
   }
   for (const ClassQueue::Waiting& next : rest) queue.backlog.push_back(next);
   Refill(queue);
@@ -358,9 +358,8 @@ void Owner::FailActor(ActorEntry* actor) {
   }
   std::vector<Entry*> calls;
   table_.ForEach([&](Entry* entry) {
-    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == queue && !entry->done()) {
-      calls.push_back(entry);
-    }
+    // Also one of whose results the first is there.
+    if (entry->session == session_ && entry->origin == Origin::kTask && entry->queue == queue) calls.push_back(entry);
   });
   for (Entry* entry : calls) FailCall(entry, actor->failure);
   actor->order.clear();

@@ -8,6 +8,7 @@
 #include "owner/named.h"
 #include "owner/owner.h"
 #include "rules/actor_replay.h"
+#include "wire/cancel_messages.h"
 #include "wire/cluster_messages.h"
 
 namespace manta::owner {
@@ -250,9 +251,14 @@ void Owner::CancelChildren(const Id& parent, std::uint64_t calls) {
 }
 
 void Owner::Cancel(Entry* entry, bool force, bool tree) {
+  Pump();  // what has been answered is over
   {
     const Lock lock(mutex_);
     if (entry->session != session_ || entry->done()) return;
+    if (entry->origin == Origin::kBorrowed) {
+      static_cast<void>(link().Send(wire::CancelObject{entry->id, entry->owner, force, tree}));
+      return;
+    }
     if (entry->origin == Origin::kSibling) {
       table_.ForEach([&](Entry* other) {
         if (other->session != session_ || other->extra == nullptr || other->origin != Origin::kTask) return;
@@ -289,7 +295,7 @@ void Owner::Cancel(Entry* entry, bool force, bool tree) {
         wire::KillWorker message;
         message.worker = lane.reader.memory().worker.load(std::memory_order_relaxed);
         message.failure = Failure{Code::kCancelled, "cancelled by force", {}, {}};
-        message.token = shm::TaskToken(entry->index, entry->generation);
+        message.token = token;
         static_cast<void>(link().Send(message));
       }
     }

@@ -1,6 +1,7 @@
 #include "owner/owner.h"
 
 #include "base/clock.h"
+#include "wire/cancel_messages.h"
 
 namespace manta::owner {
 namespace {
@@ -209,6 +210,20 @@ void Owner::ReleaseLease(Lane& lane, const Failure* lost) {
 
 void Owner::OnMessage(wire::Frame& frame) {
   using wire::Kind;
+  if (frame.kind == wire::CancelObject::kKind) {
+    const Result<wire::CancelObject> message = frame.As<wire::CancelObject>();
+    if (!message.ok()) return;
+    Entry* entry = nullptr;
+    {
+      const Lock lock(mutex_);
+      const auto it = by_id_.find(message.value().object);
+      if (it == by_id_.end() || it->second->origin == Origin::kBorrowed) return;
+      entry = it->second;
+      Revive(entry);
+    }
+    Cancel(entry, message.value().force, message.value().tree);
+    return internal::Release(entry);
+  }
   switch (frame.kind) {
     case Kind::kLeaseGranted: {
       Result<wire::LeaseGranted> message = frame.As<wire::LeaseGranted>();

@@ -61,7 +61,8 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   const bool known = first != nullptr && first->origin == Origin::kTask && first->session == session_;
   Entry* entry = known ? Return(first, header.index) : nullptr;
   if (header.run != 0 && known) Ran(lane, first, header.run);
-  if (contained && (entry == nullptr || entry->done() || (first->flags & Entry::kTimedOut) != 0)) {
+  const bool unwanted = known && (first->flags & (Entry::kTimedOut | Entry::kCancelled)) != 0;
+  if (contained && (entry == nullptr || entry->done() || unwanted)) {
     // Nobody wants the result any more; what its worker made us hold for it must be dropped all the same.
     ForContained(bytes, [this](const shm::Contained& inner) {
       if (!TakeContained(inner)) QueueDrop(inner.id, 1);
@@ -71,9 +72,9 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
   if (entry == nullptr) {
     if (!known || first->over()) return;
     if (place) {
-      Place unwanted;
-      std::memcpy(&unwanted, bytes.data(), sizeof unwanted);
-      DiscardResult(first, header.index, unwanted);
+      Place nobodys;
+      std::memcpy(&nobodys, bytes.data(), sizeof nobodys);
+      DiscardResult(first, header.index, nobodys);
     }
     if ((header.flags & ReplyHeader::kLast) != 0) Finish(first);
     return;
@@ -99,6 +100,16 @@ void Owner::OnReply(Lane& lane, const shm::ReplyHeader& header, const std::byte*
     }
     const bool again = (header.flags & ReplyHeader::kRetryable) != 0;
     return RetryOrFail(first, failure, again ? rules::Ended::kAsksAgain : rules::Ended::kThrew);
+  }
+  if ((first->flags & Entry::kCancelled) != 0 && !first->over()) {
+    // It did not heed the cancel. That its results depend on how soon it would have helps nobody.
+    if (place && !entry->done()) {
+      Place nobodys;
+      std::memcpy(&nobodys, bytes.data(), sizeof nobodys);
+      DiscardResult(first, header.index, nobodys);
+    }
+    if (last) RetryOrFail(first, {}, rules::Ended::kThrew);
+    return;
   }
   if (!entry->done()) {
     if (contained) {

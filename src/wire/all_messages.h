@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "wire/cancel_messages.h"
 #include "wire/cluster_messages.h"
 #include "wire/control_messages.h"
 #include "wire/join.h"
@@ -37,7 +38,8 @@ using AllMessages =
                FarActorStarting, FarActorReady, FarActorFailed, FarActorDied, FarAttachActor, FarActorAttached,
                FetchPart, Part, OwnerHello, OwnerWelcome, FarCancel, FarReturned, FarStarted, FarTakeBack, FarBye,
                CopyWanted, CopyJournal, FarJournal, KeepActor, KeepJournal, ForgetActor, FindHome, ActorHome,
-               KeptJournal, AdoptActor, ActorAdopted, LeaveHome, ActorMoved, JoinRequest, JoinReply>;
+               KeptJournal, AdoptActor, ActorAdopted, LeaveHome, ActorMoved, CancelObject, FarCancelObject, JoinRequest,
+               JoinReply>;
 // clang-format on
 // Kinds whose bodies are values of other rooms.
 inline constexpr Kind kBareKinds[] = {kHeartbeat, kPlace, kPlaced, kNodeBeat, kFarCalls, kFarReplies};

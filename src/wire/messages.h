@@ -286,7 +286,7 @@ struct KillWorker {
   bool stack = false;
   Failure failure;  // what LeaseLost (or ActorState) shall say
   std::uint64_t token =
-      0;  // only while it runs this call (shm::TaskToken): the next one is innocent. 0: whatever it does
+      0;  // only while it runs this call (shm::TaskToken); with shm::kCancelTree its children, too. 0: whatever it does
 };
 
 // ---- actors ----

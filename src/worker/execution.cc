@@ -185,6 +185,18 @@ std::unique_ptr<Failure> Execution::Caught(bool* retryable) {
   return failure;
 }
 
+std::unique_ptr<Failure> Execution::Exited(const internal::WorkerEnd& end) {
+  if (served_ != nullptr || constructing_) {
+    end_ = end;
+    return nullptr;
+  }
+  auto failure = std::make_unique<Failure>();
+  failure->code = Code::kWorkerCrashed;
+  failure->message = Cat("task ", *label_, " (", ToString(header_.id), ") asked worker ", getpid(),
+                         " to exit with status ", end.status, "; it ran there for the task that waits for its result");
+  return failure;
+}
+
 std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool* retryable) {
   owner::Caller& caller = owner::ThisCaller();
   const owner::Caller before = caller;
@@ -220,6 +232,8 @@ std::unique_ptr<Failure> Execution::Invoke(internal::Trampoline trampoline, bool
     trampoline(*this);
     FlushOutput();  // before the answer: with it the job may end, and this process be killed
     if (open_) FinishReturn(true);
+  } catch (const internal::WorkerExit& exit) {
+    failure = Exited(exit.end());
   } catch (...) {
     failure = Caught(retryable);
   }
@@ -259,6 +273,7 @@ void Execution::Run(const std::byte* spec, std::uint64_t available) {
   bool retryable = false;
   std::unique_ptr<Failure> failure = journaled ? Record(spec, &retryable) : nullptr;
   if (failure == nullptr) failure = Invoke(trampoline, &retryable);
+  if (end_.has_value()) return;  // "current" stays: the process dies in this call
   if (timed) served_->lane.memory().running.store(0, std::memory_order_release);
   if (failure != nullptr) ReplyFailure(*failure, retryable);
   if (served_ != nullptr) owner_.bell().current.store(0, std::memory_order_release);
@@ -347,7 +362,7 @@ void Execution::Resume(internal::Trampoline rest) {
   deferred_ = false;
   bool retryable = false;
   const std::unique_ptr<Failure> failure = Invoke(rest, &retryable);
-  if (failure != nullptr) ReplyFailure(*failure, retryable);
+  if (failure != nullptr && !end_.has_value()) ReplyFailure(*failure, retryable);
 }
 
 Failure Execution::Construct(const std::byte* spec, std::uint64_t available) {
@@ -489,9 +504,11 @@ void Execution::ReplyContained() {
 void Execution::ReplyFailure(const Failure& failure, bool retryable) {
   Failure cut = failure;
   for (std::string* text : {&cut.message, &cut.type, &cut.cause}) {
-    if (text->size() > 16384) {
-      const std::string note = Cat("… (", Bytes(text->size() - 16000), " more were cut)");
-      text->replace(16000, std::string::npos, note);
+    constexpr std::size_t kMost = internal::kMostPayload;
+    constexpr std::size_t kRest = kMost - 64;  // beside the note
+    if (text->size() > kMost) {
+      const std::string note = Cat("… (", Bytes(text->size() - kRest), " more were cut)");
+      text->replace(kRest, std::string::npos, note);
     }
   }
   if (served_ == nullptr && !repeating_) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +89,9 @@ class Execution final : public internal::Invocation {
   Served* served() { return served_; }
   shm::QueueWorker::Task task;  // whose end is told to the queue; for deferred calls
 
+  // The call asked for the end of this process: it gets no answer, and its queue is not told that it is done.
+  [[nodiscard]] const std::optional<internal::WorkerEnd>& end() const { return end_; }
+
   // The call that runs on this thread, or nullptr.
   static Execution* Current();
   [[nodiscard]] bool cancel_requested() const;
@@ -108,6 +112,7 @@ class Execution final : public internal::Invocation {
   // nullptr on success.
   std::unique_ptr<Failure> Invoke(internal::Trampoline trampoline, bool* retryable);
   std::unique_ptr<Failure> Caught(bool* retryable);
+  std::unique_ptr<Failure> Exited(const internal::WorkerEnd& end);
   // False: the call was answered, because it ran before.
   bool Admit();
   std::unique_ptr<Failure> Record(const std::byte* spec, bool* retryable);
@@ -131,6 +136,7 @@ class Execution final : public internal::Invocation {
   bool repeating_ = false;  // a call of the journal: nobody is answered
   bool recorded_ = false;   // in the journal
   bool deferred_ = false;
+  std::optional<internal::WorkerEnd> end_;
   std::int64_t began_ns_ = 0;  // 0: nobody wants to know
 
   // The return value being written.

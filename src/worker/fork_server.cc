@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -94,6 +95,7 @@ void OfferToTheMemoryKiller() {
   (void)!write(file.get(), kFirst.data(), kFirst.size());
 }
 
+constexpr std::string_view kDetachedVariable = "MANTA_DETACHED=1";
 constexpr int kRefused = 77;  // exit status: the socket's other end is of another user
 
 // Before the first byte: the daemon sends what this process executes.
@@ -103,8 +105,16 @@ bool OfThisUser(int socket, const char* what) {
   return status.ok();
 }
 
+// The children of this process, zombies too.
+std::vector<pid_t> Children() {
+  std::ifstream file(Cat("/proc/self/task/", getpid(), "/children"));
+  return {std::istream_iterator<pid_t>(file), std::istream_iterator<pid_t>()};
+}
+
 int RunWorker(base::Fd socket) {
   prctl(PR_SET_NAME, "manta-worker");
+  // Orphans of its children stay its own, so that all of them go to the fork server when it ends, and not before.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!OfThisUser(socket.get(), "this worker's socket")) return kRefused;
   OfferToTheMemoryKiller();
   fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
@@ -138,9 +148,21 @@ std::vector<char*> Pointers(std::vector<std::string>* words) {
   return pointers;
 }
 
+// Was it started so that it outlives its worker (doc/python.md)? As its environment was when its program began.
+bool IsDetached(pid_t pid) {
+  const std::vector<std::string> variables = Words(Cat("/proc/", pid, "/environ").c_str());
+  return std::find(variables.begin(), variables.end(), kDetachedVariable) != variables.end();
+}
+
 class Server {
  public:
   explicit Server(int socket) : socket_(socket), pid_(getpid()) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    // Of the user's statics.
+    for (const pid_t child : Children()) kept_.insert(child);
+    // From here on it sees the daemon's end by its socket, and has something to do then. The daemon may have stopped
+    // it.
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     fcntl(socket, F_SETFD, FD_CLOEXEC);
     fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
     // A handler and not a signalfd: if the statics have started a thread, the kernel may give SIGCHLD to that.
@@ -174,7 +196,7 @@ class Server {
       const Status status = wire::Receive(socket_.get(), bytes, &count, &fds, &would_block);
       if (!status.ok()) Fail(status);
       if (would_block) continue;
-      if (count == 0) _exit(0);  // the daemon is gone; workers die with this process
+      if (count == 0) End();  // the daemon is gone, or has no more use for this process
       reader_.Add(std::span(bytes).first(count), std::move(fds));
       for (wire::Frame frame;;) {
         Result<bool> next = reader_.Next(&frame);
@@ -194,7 +216,7 @@ class Server {
   template <typename M>
   void Send(const M& message) {
     const std::string frame = wire::EncodeFrame(message);
-    if (!wire::SendAll(socket_.get(), std::as_bytes(std::span(frame)), {}).ok()) _exit(0);
+    if (!wire::SendAll(socket_.get(), std::as_bytes(std::span(frame)), {}).ok()) End();
   }
 
   // The worker's descriptors if this process is now the worker.
@@ -251,13 +273,43 @@ class Server {
     for (;;) {
       int status = 0;
       const pid_t pid = waitpid(-1, &status, WNOHANG);
-      if (pid <= 0) return;
+      if (pid <= 0) break;
+      kept_.erase(pid);
       if (children_.erase(pid) == 0) continue;
       wire::Exited exited;
       exited.pid = static_cast<std::uint32_t>(pid);
       exited.status = status;
       Send(exited);
     }
+    static_cast<void>(KillOrphans());
+  }
+
+  // Children that are no workers were those of a worker, which has ended: they end with it. Their own children come to
+  // us when they have. True: some were killed.
+  bool KillOrphans() {
+    bool killed = false;
+    for (const pid_t child : Children()) {
+      if (children_.contains(child) || kept_.contains(child)) continue;
+      if (IsDetached(child)) {
+        kept_.insert(child);
+      } else {
+        kill(child, SIGKILL);
+        killed = true;
+      }
+    }
+    return killed;
+  }
+
+  [[noreturn]] void End() {
+    for (const pid_t worker : children_) kill(worker, SIGKILL);
+    // Each turn reaps one that has been killed.
+    while (KillOrphans() || !children_.empty()) {
+      const pid_t pid = waitpid(-1, nullptr, 0);
+      if (pid < 0 && errno != EINTR) break;
+      children_.erase(pid);
+      kept_.erase(pid);
+    }
+    _exit(0);
   }
 
   base::Fd socket_;
@@ -267,6 +319,7 @@ class Server {
   struct sigaction on_child_{};  // as the program had it
   wire::FrameReader reader_;     // may hold descriptors of workers to come: gone in a worker
   std::unordered_set<pid_t> children_;
+  std::unordered_set<pid_t> kept_;  // children that are neither workers nor left over from one
 };
 
 // Scoped, so that a worker drops all the server held.

@@ -5,7 +5,9 @@
 // A copy of a process has only the thread that forked. If the program's statics have started threads, a
 // copy would wait for them for ever; then each worker is a fresh start of the program instead.
 //
-// Nobody outlives the daemon: the server leaves when its socket closes, workers die with the server.
+// Nobody outlives the daemon: the server leaves when its socket closes, workers die with the server. Processes that a
+// worker has started end with it: the server adopts what a worker leaves behind, and kills it, unless its environment
+// has MANTA_DETACHED=1.
 #pragma once
 
 namespace manta::worker {

@@ -56,6 +56,7 @@ Output& Out() {
 std::atomic<std::uint64_t> process_label{0};
 constexpr int kAddressBits = 48;
 
+std::atomic<const std::string*> own_label{nullptr};  // SetProcessLabel
 std::atomic<bool> installed{false};
 
 thread_local std::string_view thread_label;
@@ -233,8 +234,14 @@ void InstallOutput() {
   installed.store(true, std::memory_order_release);
 }
 
+void SetProcessLabel(std::string_view label) {
+  own_label.store(new std::string(label), std::memory_order_release);  // kept for ever: lines point to it
+  SetLabel(label);
+}
+
 void SetLabel(std::string_view label) {
   FlushOutput();
+  if (const std::string* own = own_label.load(std::memory_order_acquire); own != nullptr) label = *own;
   thread_label = label.substr(0, 0xffff);
   const auto address = reinterpret_cast<std::uint64_t>(thread_label.data());
   const bool fits = address >> kAddressBits == 0;

@@ -25,6 +25,9 @@ void InstallOutput();
 // (names of functions do). Ends the thread's unfinished lines first.
 void SetLabel(std::string_view label);
 
+// From now on this one for all threads, whatever SetLabel says; a copy is kept. Once, by the thread that runs calls.
+void SetProcessLabel(std::string_view label);
+
 // Writes and ends the unfinished lines of this thread. One load if there are none.
 void FlushOutput();
 

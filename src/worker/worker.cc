@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +33,7 @@ constexpr std::int64_t kPaceClaims = 16;
 constexpr std::int64_t kShortUs = 20;  // a task that takes no longer is short
 
 Worker* g_worker = nullptr;
+internal::Farewell g_farewell = nullptr;
 
 }  // namespace
 
@@ -76,6 +78,16 @@ Status Worker::Join() {
   owner_->BecomeCurrent();
   if (!mail_.empty()) bell_->flags.fetch_or(shm::Doorbell::kMail);
   return {};
+}
+
+void Worker::SetFarewell(internal::Farewell farewell) { g_farewell = farewell; }
+
+void Worker::End(const internal::WorkerEnd& end) {
+  const std::lock_guard lock(mail_mutex_);
+  if (end_.has_value()) return;
+  end_ = end;
+  ending_.store(true, std::memory_order_seq_cst);
+  if (bell_ != nullptr) bell_->Rouse();
 }
 
 void Worker::Deliver(wire::Frame& frame) {
@@ -263,7 +275,9 @@ void Worker::StartActor(wire::Frame& frame) {
   {
     Execution execution(*owner_, nullptr, actor_.get());
     failure = execution.Construct(reinterpret_cast<const std::byte*>(spec.data()), message->spec.size());
+    if (execution.end().has_value()) End(*execution.end());
   }
+  if (ending_.load(std::memory_order_acquire)) return;  // its callers hear of the process's end
   if (failure.ok() && !frame.fds.empty()) {
     Result<std::unique_ptr<ActorJournal>> journal = ActorJournal::Open(std::move(frame.fds[0]), *message);
     if (journal.ok()) {
@@ -341,6 +355,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   if (actor_ != nullptr && actor_->step != nullptr) {
     auto execution = std::make_unique<Execution>(*owner_, &served, actor_.get());
     execution->Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
+    if (execution->end().has_value()) return End(*execution->end());
     if (!execution->deferred()) {
       finished_.fetch_add(1, std::memory_order_relaxed);
       served.queue.Done(task);
@@ -354,6 +369,7 @@ void Worker::RunTask(Served& served, const shm::QueueWorker::Task& task) {
   }
   Execution execution(*owner_, &served, actor_.get());
   execution.Run(served.arena->at(task.spec), shm::kArenaBytes - task.spec);
+  if (execution.end().has_value()) return End(*execution.end());
   served.queue.Done(task);
   if (served.far != nullptr) Flush(served, served.queue.Ready());
 }
@@ -384,6 +400,10 @@ void Worker::CopyJournal() {
 void Worker::Resume(Execution* call, internal::Trampoline rest) {
   const std::unique_ptr<Execution> execution(call);
   execution->Resume(rest);
+  if (execution->end().has_value()) {
+    --deferred_;
+    return End(*execution->end());
+  }
   Served& served = *execution->served();
   served.queue.Done(execution->task);
   if (served.far != nullptr) Flush(served, served.queue.Ready());
@@ -406,7 +426,7 @@ bool Worker::ServeOnce() {
     }
     if (concurrency_ == 1 || actor_->step != nullptr) {
       RunTask(served, task);
-      if (served.once) ReturnLease();
+      if (served.once && !ending_.load(std::memory_order_relaxed)) ReturnLease();
     } else {
       if (in_pool_.fetch_add(1) >= pool_.size()) AddPoolThread();
       const std::lock_guard lock(pool_mutex_);
@@ -483,6 +503,7 @@ void Worker::StopPool() {
 
 // Something to claim, or mail? Claims nothing.
 bool Worker::WorkWaits() {
+  if (ending_.load(std::memory_order_seq_cst)) return true;
   if (bell_->flags.load(std::memory_order_seq_cst) != 0) return true;
   if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) return false;
   for (const std::unique_ptr<Served>& served : served_) {
@@ -543,11 +564,21 @@ void Worker::Idle() {
     served->lane.memory().asleep.store(1, std::memory_order_seq_cst);
   }
   const std::uint32_t ticket = bell_->PrepareSleep();
-  if (!WorkWaits()) bell_->Sleep(ticket, -1);
+  if (!WorkWaits()) {
+    if (lends_ && !lent_) Lend();
+    bell_->Sleep(ticket, -1);
+  }
   for (const std::unique_ptr<Served>& served : served_) {
     served->lane.memory().asleep.store(0, std::memory_order_relaxed);
   }
   bell_->state.store(shm::Doorbell::kBusy, std::memory_order_relaxed);
+}
+
+void Worker::Lend() { lent_ = link_->Send(wire::Blocked{}).ok(); }
+
+void Worker::TakeBackLent() {
+  lent_ = false;
+  static_cast<void>(link_->Call<wire::Done>(wire::Unblock{}));
 }
 
 int Worker::Serve() {
@@ -558,6 +589,11 @@ int Worker::Serve() {
       if ((flags & shm::Doorbell::kMail) != 0) ReadMail();
       continue;
     }
+    if (ending_.load(std::memory_order_acquire)) [[unlikely]] {
+      if (!AwaitRunning()) break;
+      continue;
+    }
+    if (lent_ && WorkWaits()) TakeBackLent();
     if (concurrency_ > 1 && in_pool_.load(std::memory_order_seq_cst) >= concurrency_) {
       Idle();
       continue;
@@ -568,7 +604,10 @@ int Worker::Serve() {
     if (actor_ != nullptr && actor_->step != nullptr) {
       // A few calls are begun before what is under way gets its turn.
       int begun = 0;
-      while (begun < kBegunAtOnce && deferred_ < concurrency_ && ServeOnce()) ++begun;
+      while (begun < kBegunAtOnce && deferred_ < concurrency_ && !ending_.load(std::memory_order_relaxed) &&
+             ServeOnce()) {
+        ++begun;
+      }
       step_busy_ |= begun > 0;
       if (step_busy_) {
         step_busy_ = actor_->step(begun == 0);
@@ -578,19 +617,56 @@ int Worker::Serve() {
       continue;
     }
     if (!ServeOnce()) Idle();
-    if (leave_ && actor_ == nullptr && !served_.empty()) ReturnLease();
+    if (leave_ && actor_ == nullptr && !served_.empty() && !ending_.load(std::memory_order_relaxed)) ReturnLease();
   }
   StopPool();
+  Leave();
+  FlushAllOutput();
+  return end_.has_value() ? end_->status : 0;
+}
+
+bool Worker::AwaitRunning() {
+  if (actor_ != nullptr && actor_->step != nullptr) {
+    if (deferred_ == 0) return false;
+    step_busy_ = actor_->step(true);
+    return true;
+  }
+  const std::uint32_t ticket = bell_->PrepareSleep();
+  if (in_pool_.load(std::memory_order_seq_cst) == 0) return false;
+  bell_->Sleep(ticket, kHeldUs);
+  return true;
+}
+
+// The callers of an actor hear of its end when everything else is done: what its farewell writes is there for them.
+void Worker::Leave() {
+  for (const std::unique_ptr<Served>& served : served_) {
+    if (served->far != nullptr) Flush(*served, false);
+  }
   late_replies_.Stop();
-  if (actor_ != nullptr && actor_->destroy != nullptr) {
+  if (g_farewell != nullptr) {
+    const int status = end_.has_value() ? end_->status : 0;
+    std::thread([status] {
+      std::this_thread::sleep_for(std::chrono::seconds(internal::kFarewellSeconds));
+      std::fprintf(stderr, "worker %d is ended: its exit handlers did not return within %d s\n", getpid(),
+                   internal::kFarewellSeconds);
+      FlushAllOutput();
+      _exit(status);
+    }).detach();
+    g_farewell(actor_ == nullptr ? nullptr : actor_->self);
+  }
+  if (actor_ == nullptr) return;
+  if (actor_->destroy != nullptr) {
     try {
       actor_->destroy(actor_->self);
     } catch (...) {
       std::fprintf(stderr, "the destructor of actor %s threw\n", actor_->class_name.c_str());
     }
   }
+  if (!end_.has_value() || !end_->for_good) return;
   FlushAllOutput();
-  return 0;
+  wire::KillActor message;
+  message.actor = actor_->id;
+  static_cast<void>(link_->Send(message));
 }
 
 bool Worker::RoomOnStack() const {

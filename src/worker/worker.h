@@ -40,6 +40,13 @@ class Worker final : public owner::InPlaceRunner {
 
   void LeaveAfterCall() { leave_ = true; }
 
+  // While it sleeps, its actor's CPUs serve others.
+  void LendWhenIdle() { lends_ = true; }
+
+  // Once what runs has finished. Any thread; the first one counts.
+  void End(const internal::WorkerEnd& end);
+  static void SetFarewell(internal::Farewell farewell);
+
   [[nodiscard]] static Worker* Current();
   [[nodiscard]] Id actor() const { return actor_ == nullptr ? Id() : actor_->id; }
   [[nodiscard]] const ActorSelf* own_actor() const { return actor_.get(); }
@@ -73,6 +80,11 @@ class Worker final : public owner::InPlaceRunner {
   void AddPoolThread();
   void PoolThread();
   void StopPool();
+  // Of a worker that is to end: false when no call runs any more.
+  bool AwaitRunning();
+  void Lend();
+  void TakeBackLent();
+  void Leave();
   bool WaitToSave();
 
   std::shared_ptr<owner::DaemonLink> link_;
@@ -87,6 +99,10 @@ class Worker final : public owner::InPlaceRunner {
   std::vector<wire::Frame> mail_;
   bool exit_ = false;
   bool leave_ = false;  // after the task that runs
+  bool lends_ = false;
+  bool lent_ = false;
+  std::atomic<bool> ending_{false};
+  std::optional<internal::WorkerEnd> end_;  // written before ending_ is
 
   std::vector<std::unique_ptr<Served>> served_;  // one for a lease, one per caller for an actor
   std::size_t turn_ = 0;

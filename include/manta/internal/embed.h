@@ -80,13 +80,39 @@ MANTA_EXPORT void CancelTree(Entry* entry, bool force);
 
 // What the call is called in output and errors. Lives for ever.
 [[nodiscard]] MANTA_EXPORT const std::string& LabelOf(const Invocation& call);
+// As Context::task_id.
+[[nodiscard]] MANTA_EXPORT std::string TaskIdOf(const Invocation& call);
+// What this process's output is called from now on, instead of the calls' labels.
+MANTA_EXPORT void SetOutputLabel(const std::string& label);
 
 // The id of this process's actor, in hexadecimal digits; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActor();
 // The same as a handle, counted; nullptr: it has none.
 [[nodiscard]] MANTA_EXPORT ActorEntry* OwnActorHandle();
-// Ends this process's actor for good, on purpose: the process is killed soon after.
-MANTA_EXPORT void EndOwnActor();
+// How a process asks for its own end.
+struct WorkerEnd {
+  int status = 0;         // what it exits with
+  bool for_good = false;  // an actor: on purpose, so that it does not come back
+  std::string why;        // what WorkerExit::what says
+};
+// Of a worker: it begins no call any more, lets those that run finish, says farewell and exits. Any thread.
+MANTA_EXPORT void EndWorker(const WorkerEnd& end);
+// Thrown out of a trampoline: the same, and the call gets no answer, as if the process had crashed in it. A task that
+// runs in place of a Get fails alone: its process has another task to finish.
+class WorkerExit : public std::exception {
+ public:
+  explicit WorkerExit(WorkerEnd end) : end_(std::move(end)) {}
+  [[nodiscard]] const char* what() const noexcept override { return end_.why.c_str(); }
+  [[nodiscard]] const WorkerEnd& end() const { return end_; }
+
+ private:
+  WorkerEnd end_;
+};
+// What a worker that ends in order (not one that is killed) does after its last call, on its main thread; `actor` is
+// the object that its creation has made, or nullptr. It has kFarewellSeconds.
+using Farewell = void (*)(void* actor);
+MANTA_EXPORT void SetFarewell(Farewell farewell);
+inline constexpr int kFarewellSeconds = 30;
 
 // Its name; empty: it has none.
 [[nodiscard]] MANTA_EXPORT std::string OwnActorName();
@@ -104,6 +130,10 @@ MANTA_EXPORT void KeepForReplay(Entry* entry);
 
 // In a task: its worker gives back its lease and leaves once the call has been answered. Not for actors.
 MANTA_EXPORT void LeaveAfterCall();
+
+// By an actor that runs one call at a time: while it sleeps between two calls, its CPUs serve others, as those of a
+// task that waits in Get do. A call that comes then waits for them.
+MANTA_EXPORT void LendWhenIdle();
 
 // ---- actors that do many things on one thread ----
 
@@ -143,6 +173,6 @@ class ForeignError : public std::exception {
   std::string payload_;  // at most kMostPayload bytes arrive whole
   bool retryable_;
 };
-inline constexpr std::size_t kMostPayload = 16000;
+inline constexpr std::size_t kMostPayload = 64'000;  // two of them fit half a lane (shm/lane.h)
 
 }  // namespace manta::internal
