@@ -118,7 +118,8 @@ class Scheduler {
   virtual Orders OnError(TrialNumber trial, const TrialStates& states) { return OnRemove(trial, states); }
   // A pending or paused trial was stopped.
   virtual Orders OnRemove(TrialNumber, const TrialStates&) { return {}; }
-  // A trial that was running is pending again: its node was lost, or it failed and is tried again.
+  // A trial that was running must start again: its node was lost, it failed and is tried again, or it was paused for
+  // another reason than a decision of this scheduler.
   virtual void OnPending(TrialNumber) {}
   // The trial to start next, pending or paused. The orders take effect before the choice. Without a choice, nothing
   // starts until the next event. Here: the first pending trial, else the first paused one.
