@@ -171,5 +171,62 @@ TEST(Pbt, BadOptionsAreRefused) {
   EXPECT_THROW(MakeScheduler(Pbt{.mutations = {{"lr", std::vector<Value>{}}}}), std::invalid_argument);
 }
 
+// The text is Ray's, and so are the two changes that its replay makes of it: the first row was overwritten.
+constexpr const char* kPolicy =
+    R"(["2", "0", 3, 2, {"lr": 0.5, "net": {"act": "relu", "width": 16}}, {"lr": 0.6, "net": {"act": "relu", "width": 19}}]
+["0", "1", 5, 4, {"lr": 0.1, "net": {"act": "tanh", "width": 8}}, {"lr": 0.08, "net": {"act": "tanh", "width": 10}}]
+["3", "0", 9, 8, {"lr": 0.08, "net": {"act": "tanh", "width": 10}}, {"lr": 1.0, "net": {"act": "a\"b\u00e9", "width": 10}}]
+)";
+
+TEST(PbtReplay, TheConfigurationChangesAtTheRecordedIterations) {
+  auto replay = MakeScheduler(PbtReplay{kPolicy});
+  TraceStates states;
+  EXPECT_EQ(Describe(replay->OnAdd(0, {{"lr", 7.0}}).value()), "lr=0.1 net/act=tanh net/width=8");
+  EXPECT_EQ(replay->OnResult(0, 3, 0, states).kind, Kind::kContinue);
+  Decision change = replay->OnResult(0, 4, 0, states);
+  EXPECT_EQ(change.kind, Kind::kExploit);
+  EXPECT_TRUE(change.save);
+  EXPECT_EQ(change.exploit.value().donor, 0);
+  EXPECT_EQ(Describe(change.exploit.value().config), "lr=0.08 net/act=tanh net/width=10");
+  std::string saved = replay->Save();
+  replay = MakeScheduler(PbtReplay{kPolicy});
+  replay->Load(saved);
+  EXPECT_EQ(replay->OnResult(0, 5, 0, states).kind, Kind::kContinue);
+  EXPECT_EQ(Describe(replay->OnResult(0, 9, 0, states).exploit.value().config), "lr=1 net/act=a\"b\u00e9 net/width=10");
+  EXPECT_EQ(replay->OnResult(0, 10, 0, states).kind, Kind::kContinue);
+  EXPECT_THROW((void)replay->OnAdd(1, {}), std::invalid_argument);
+}
+
+TEST(PbtReplay, WhatIsNoPolicyIsRefused) {
+  for (const char* text : {"{}", "[1, 2", R"(["0", "1", 5, 4, {"lr": [1]}, {}])", R"(["0", "1", 1.5, 4, {}, {}])",
+                           R"(["0", "1", 1, 4, {}, {}] x)", R"(["0\u12)"}) {
+    EXPECT_THROW(MakeScheduler(PbtReplay{text}), std::invalid_argument) << text;
+  }
+  EXPECT_THROW((void)MakeScheduler(PbtReplay{""})->OnAdd(0, {}), std::invalid_argument);
+  EXPECT_FALSE(MakeScheduler(PbtReplay{""})->OnAdd(0, {{"lr", 1.0}}));
+}
+
+TEST(Pbt, ItsPolicyLinesAreRaysAndCanBeReplayed) {
+  Two run({.mutations = {{"net/lr", Uniform(0, 1)}}, .resample_probability = 0},
+          {{"net/lr", 0.5}, {"net/on", true}, {"n", std::int64_t{3}}, {"x", 2.0}});
+  (void)run.Step(1);
+  Decision decision = run.Step(2);
+  std::string line = PolicyJson(decision.exploit.value().log.value(), "1_tag", "0_tag");
+  double lr = std::get<double>(decision.exploit.value().config.at("net/lr"));
+  std::string changed = lr > 0.5 ? "0.6" : "0.4";
+  EXPECT_EQ(line,
+            "[\"1_tag\", \"0_tag\", 1, 2, {\"n\": 3, \"net\": {\"lr\": 0.5, \"on\": true}, \"x\": 2.0}, "
+            "{\"n\": 3, \"net\": {\"lr\": " +
+                changed + ", \"on\": true}, \"x\": 2.0}]");
+  auto replay = MakeScheduler(PbtReplay{line + "\n"});
+  EXPECT_EQ(replay->OnAdd(0, {}), (Config{{"net/lr", 0.5}, {"net/on", true}, {"n", std::int64_t{3}}, {"x", 2.0}}));
+}
+
+TEST(Pbt, WithoutLogConfigThereAreNoPolicyLines) {
+  Two run({.mutations = {{"lr", Uniform(0, 1)}}, .log_config = false}, {{"lr", 0.5}});
+  (void)run.Step(1);
+  EXPECT_FALSE(run.Step(2).exploit.value().log);
+}
+
 }  // namespace
 }  // namespace manta::tune
