@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "manta/tune/schedule.h"
 #include "manta/tune/search.h"
 
 namespace manta::tune {
@@ -132,6 +133,9 @@ struct StopTrial {  // end the process and free its resources; there is no answe
 struct LogResult {  // give the result to loggers, callbacks and the screen
   TrialNumber trial = 0;
 };
+struct LogPolicy {  // append to pbt_global.txt and pbt_policy_<trial>.txt
+  PolicyLine line;
+};
 struct DropCheckpoint {  // delete the folder
   TrialNumber trial = 0;
   std::string path;
@@ -157,18 +161,21 @@ struct EndRun {
 };
 
 using Action = std::variant<StartTrial, ContinueTrial, SaveTrial, ExploitTrial, PauseTrial, StopTrial, LogResult,
-                            DropCheckpoint, Announce, EndRun>;
+                            LogPolicy, DropCheckpoint, Announce, EndRun>;
 
 // A choice of the searcher or the scheduler. The journal holds it beside its event: a replay must make the same ones.
 // User-written searchers and schedulers are not asked in a replay: the recorded answer is used.
 struct Made {
-  enum class Kind : std::uint8_t { kAsk, kOnResult, kChoose };
+  enum class Kind : std::uint8_t { kAsk, kDecide, kOrder, kChoose };
   Kind kind = Kind::kAsk;
   TrialNumber trial = -1;
-  // kAsk: 0 a configuration, 1 wait, 2 finished. kOnResult: the number of the Decision's kind. kChoose: 0.
+  // kAsk: 0 a configuration, 1 wait, 2 finished. kDecide: the number of the Decision's kind; a plain kContinue is not
+  // recorded. kOrder: the number of the Order's kind. kChoose: 0.
   std::uint8_t answer = 0;
-  Config config = {};        // kAsk, and kOnResult when the decision brings a configuration
-  TrialNumber other = -1;    // kOnResult: the donor of an exploit
+  bool save = false;                          // kDecide
+  Config config = {};                         // kAsk and exploits
+  TrialNumber donor = -1;                     // exploits
+  std::vector<Amounts> resources = {};        // kDecide: for the next start; empty: unchanged
   friend bool operator==(const Made&, const Made&) = default;
 };
 std::string Describe(const Made& made);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tune/trials/trial.h"
@@ -34,16 +35,15 @@ class Retention {
   std::vector<std::string> DropLatest(Trial& trial);
   // The trial begins anew.
   std::vector<std::string> DropAll(Trial& trial);
-  // Holds a folder for a reader that is not a trial, and releases it.
-  void Hold(const std::string& path);
-  std::vector<std::string> Release(const std::string& path);
 
  private:
+  void Hold(const std::string& path);
   std::vector<std::string> Trim(Trial& trial);
   void Unref(const KeptCheckpoint& kept, std::vector<std::string>& dropped);
 
   CheckpointRules rules_;
-  std::unordered_map<std::string, int> shared_;  // folders with more than one user
+  std::unordered_map<std::string, int> shared_;  // folders that trials were cloned from, and by how many
+  std::unordered_set<std::string> orphans_;      // of these, folders that their own trial has dropped
 };
 
 }  // namespace manta::tune::trials

@@ -18,6 +18,7 @@ class Stopper {
   virtual bool StopTrial(const Trial& trial) = 0;
   // After each event. `elapsed`: seconds since the run began, without the time between a stop and a restore.
   virtual bool StopAll(double /*elapsed*/) { return false; }
+  virtual double deadline() const;  // when StopAll may change by itself; infinity: never
 };
 
 // {"loss", 0.1}: a trial stops at the first result whose value is at or above the threshold, as in Ray.

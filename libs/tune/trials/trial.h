@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,10 +12,10 @@
 
 namespace manta::tune::trials {
 
-enum class TrialState : std::uint8_t { kPending, kRunning, kPaused, kTerminated, kError };
+enum class Status : std::uint8_t { kPending, kRunning, kPaused, kTerminated, kError };
 
 // The name that Ray's files and API use: "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR".
-const char* NameOf(TrialState state);
+const char* NameOf(Status status);
 
 struct KeptCheckpoint {
   Checkpoint checkpoint;
@@ -28,32 +29,34 @@ struct Trial {
     kNone,
     kStarting,  // StartTrial was given, TrialStarted has not come
     kComputing,
-    kSaving,      // SaveTrial was given; ContinueTrial follows TrialSaved
-    kExploiting,  // ExploitTrial was given
-    kPausing,     // PauseTrial was given; the state is PAUSED already
-    kClosing,     // the last SaveTrial was given; the state is TERMINATED already
+    kSaving,   // SaveTrial was given; ContinueTrial follows TrialSaved
+    kPausing,  // PauseTrial was given; the status is PAUSED already, or PENDING when the run ends
+    kClosing,  // the last SaveTrial was given; the status is TERMINATED already
+    kParked,   // waits in this step for the scheduler to choose the trial again
   };
 
   TrialNumber number = 0;
-  TrialState state = TrialState::kPending;
+  Status status = Status::kPending;
   Process process = Process::kNone;
   Config config;
   TrialResources resources;
+  std::optional<TrialResources> next_resources = {};  // from its next start on
   bool has_result = false;
   std::int64_t iteration = 0;  // of the last result that counted
   double time_total = 0;
   Metrics last;                             // metrics of that result
-  std::vector<double> best = {};            // best value of each objective so far
+  double cost = std::numeric_limits<double>::quiet_NaN();  // of the first objective; lower is better, nan: none
   std::vector<KeptCheckpoint> checkpoints;  // oldest first; the last one is where a restart begins
   std::int64_t next_checkpoint = 0;
   int failures = 0;            // counted against max_failures
   int lost = 0;                // processes lost since the last result that counted
   double not_before = 0;       // a retry waits until then
-  bool after_exploit = false;  // its next results belong to the donor's history
+  bool cloned = false;         // while kPausing: the checkpoint to come is older than what it was cloned from
+  TrialNumber donor = -1;      // waits for the checkpoint of this trial, to be cloned from it
   std::string error = {};      // text of the last failure
 
   const Checkpoint* latest() const { return checkpoints.empty() ? nullptr : &checkpoints.back().checkpoint; }
-  bool ended() const { return state == TrialState::kTerminated || state == TrialState::kError; }
+  bool ended() const { return status == Status::kTerminated || status == Status::kError; }
 };
 
 // Reads a metric by its key path; the automatic keys "training_iteration" and "time_total_s" are known for every
