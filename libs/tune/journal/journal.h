@@ -11,10 +11,14 @@
 // machine lost its power): then everything from the damage on is cut.
 //
 // A full disk is not an error: Commit returns false, keeps what it could not write, and is called again.
+//
+// Threads: one thread calls everything but Sync, which any thread may call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -27,15 +31,17 @@ struct JournalError : std::runtime_error {
 
 class Journal {
  public:
-  // Creates a file that must not exist, or opens one, passes each record to `read` in order and cuts a torn tail.
-  // One process may have a journal open for writing: a second one gets JournalError, which names the holder's pid.
-  static Journal Create(const std::string& path);
-  static Journal Open(const std::string& path, const std::function<void(std::uint64_t number, std::string_view)>& read);
-  // Reads without writing, also while another process appends.
-  static void Read(const std::string& path, const std::function<void(std::uint64_t number, std::string_view)>& read);
+  using Reader = std::function<void(std::uint64_t number, std::string_view record)>;
 
-  Journal(Journal&& other) noexcept;
-  Journal& operator=(Journal&&) = delete;
+  // Creates a file that must not exist, or opens one, passes each record to `read` in order and cuts a torn tail.
+  // One process may have a journal open for writing: a second one gets JournalError.
+  static std::unique_ptr<Journal> Create(const std::string& path);
+  static std::unique_ptr<Journal> Open(const std::string& path, const Reader& read);
+  // Reads without writing, also while another process appends.
+  static void Read(const std::string& path, const Reader& read);
+
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
   ~Journal();
 
   // Returns the number of the record; the first is 0.
@@ -47,7 +53,7 @@ class Journal {
   void Sync();
 
   std::uint64_t records() const { return next_; }
-  std::uint64_t bytes() const { return written_ + buffer_.size(); }
+  std::uint64_t bytes() const { return written_.load() + buffer_.size(); }
   const std::string& path() const { return path_; }
   const std::string& why() const { return why_; }
 
@@ -58,8 +64,8 @@ class Journal {
   int fd_ = -1;
   std::string buffer_;
   std::uint64_t next_ = 0;
-  std::uint64_t written_ = 0;
-  std::uint64_t synced_ = 0;  // read and written atomically
+  std::atomic<std::uint64_t> written_{0};
+  std::atomic<std::uint64_t> synced_{0};
   std::string why_;
 };
 

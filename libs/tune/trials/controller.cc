@@ -211,17 +211,22 @@ void Controller::On(const TrialResult& event) {
   if (event.stop_all) {
     EndAll(EndReason::kUserStop, "a stopper of the program ended the run");
   } else if (stop || event.stop || event.done) {
-    if (std::optional<double> value = ReportOf(trial).value)
-      searcher_->Report(trial.number, ReportOf(trial).time.value_or(0), *value);
+    TellReport(trial, std::nullopt);
     Complete(trial);
   } else {
-    Decision decision = Decide(trial);
-    Report report = ReportOf(trial);
-    if (report.value) searcher_->Report(trial.number, decision.budget.value_or(report.time.value_or(0)), *report.value);
+    Decision decision;
+    if (!trial.revived) decision = Decide(trial);
+    TellReport(trial, decision.budget);
     const std::int64_t frequency = rules_.checkpoint.frequency;
     const bool due = frequency > 0 && trial.iteration % frequency == 0;
     Follow(trial, decision, due || event.save || decision.save);
   }
+}
+
+void Controller::TellReport(const Trial& trial, std::optional<double> budget) {
+  const Report report = ReportOf(trial);
+  if (trial.revived || !report.value) return;
+  searcher_->Report(trial.number, budget.value_or(report.time.value_or(0)), *report.value);
 }
 
 Report Controller::ReportOf(const Trial& trial) const {
@@ -382,6 +387,7 @@ void Controller::ReleaseProcess(Trial& trial, bool keep) {
 
 void Controller::TellSearcher(Trial& trial, bool failed) {
   waiting_ = false;
+  if (trial.revived) return;
   std::vector<double> values;
   for (const Objective& objective : rules_.objectives) {
     if (std::optional<double> value = NumberOf(trial, objective.metric)) values.push_back(*value);
@@ -394,7 +400,8 @@ void Controller::TellSearcher(Trial& trial, bool failed) {
 
 void Controller::Complete(Trial& trial) {
   table_.SetStatus(trial, Status::kTerminated);
-  Orders orders = scheduler_->OnComplete(trial.number, ReportOf(trial), *this);
+  Orders orders;
+  if (!trial.revived) orders = scheduler_->OnComplete(trial.number, ReportOf(trial), *this);
   TellSearcher(trial, false);
   Do(Announce{Announce::Kind::kTerminated, trial.number, {}});
   if (rules_.checkpoint.at_end && trial.process == Trial::Process::kComputing) {
@@ -418,7 +425,8 @@ void Controller::Fail(Trial& trial, const std::string& text) {
   trial.error = text;
   ReleaseProcess(trial, false);
   table_.SetStatus(trial, Status::kError);
-  Orders orders = scheduler_->OnError(trial.number, *this);
+  Orders orders;
+  if (!trial.revived) orders = scheduler_->OnError(trial.number, *this);
   TellSearcher(trial, true);
   Do(Announce{Announce::Kind::kError, trial.number, text});
   Obey(orders);
@@ -431,7 +439,7 @@ void Controller::Retry(Trial& trial, const TrialFailed& event, bool counted) {
   ReleaseProcess(trial, false);
   if (trial.status == Status::kRunning) {
     table_.SetStatus(trial, Status::kPending);
-    scheduler_->OnPending(trial.number);
+    if (!trial.revived) scheduler_->OnPending(trial.number);
     if (counted && rules_.failure.backoff > 0) {
       const int doublings = std::min(trial.failures - 1, 16);
       table_.Delay(trial, now_ + std::min(kMaxBackoff, std::ldexp(rules_.failure.backoff, doublings)));
@@ -482,7 +490,7 @@ void Controller::On(const UserStop& event) {
   if (trial.process == Trial::Process::kPausing) trial.process = Trial::Process::kClosing;
   TellSearcher(trial, false);
   Do(Announce{Announce::Kind::kTerminated, trial.number, {}});
-  Obey(scheduler_->OnRemove(trial.number, *this));
+  if (!trial.revived) Obey(scheduler_->OnRemove(trial.number, *this));
 }
 
 // After a budget or a stopper the running trials have ended. After the other reasons they are pending again, and a
@@ -496,7 +504,7 @@ void Controller::EndAll(EndReason reason, std::string text) {
     Trial& trial = table_.at(number);
     if (over) {
       table_.SetStatus(trial, Status::kTerminated);
-      (void)scheduler_->OnComplete(number, ReportOf(trial), *this);
+      if (!trial.revived) (void)scheduler_->OnComplete(number, ReportOf(trial), *this);
       TellSearcher(trial, false);
       Do(Announce{Announce::Kind::kTerminated, number, {}});
       if (rules_.checkpoint.at_end && trial.process == Trial::Process::kComputing) {
@@ -511,7 +519,7 @@ void Controller::EndAll(EndReason reason, std::string text) {
       continue;
     }
     table_.SetStatus(trial, Status::kPending);
-    scheduler_->OnPending(number);
+    if (!trial.revived) scheduler_->OnPending(number);
     if (rules_.can_save && trial.process == Trial::Process::kComputing) {
       trial.process = Trial::Process::kPausing;
       Do(PauseTrial{number});
@@ -545,7 +553,7 @@ void Controller::On(const RunRestored& event) {
     trial.cloned = false;
     if (trial.status == Status::kRunning) {
       table_.SetStatus(trial, Status::kPending);
-      scheduler_->OnPending(trial.number);
+      if (!trial.revived) scheduler_->OnPending(trial.number);
     }
     if (trial.status == Status::kError && (event.resume_errored || event.restart_errored)) {
       if (event.restart_errored) {
@@ -554,6 +562,7 @@ void Controller::On(const RunRestored& event) {
       }
       trial.failures = 0;
       table_.SetStatus(trial, Status::kPending);
+      trial.revived = true;
       revived_.insert(trial.number);
     }
     if (!event.resume_unfinished && !trial.ended()) {
@@ -603,6 +612,12 @@ bool Controller::Ask() {
 }
 
 std::optional<TrialNumber> Controller::ChooseNext() {
+  while (!revived_.empty()) {  // the scheduler does not know them any more
+    const TrialNumber first = *revived_.begin();
+    if (table_.ready().contains(first)) return first;
+    if (table_.at(first).status == Status::kPending) break;  // its retry is delayed
+    revived_.erase(first);
+  }
   std::optional<TrialNumber> chosen;
   if (choices_.replaying() && rules_.foreign_scheduler) {
     const Made* recorded = choices_.Next();
@@ -640,6 +655,7 @@ void Controller::Fill() {
 void Controller::Start(Trial& trial) {
   table_.SetStatus(trial, Status::kRunning);
   ++starting_;
+  revived_.erase(trial.number);
   std::optional<Checkpoint> checkpoint;
   if (trial.latest() != nullptr) checkpoint = *trial.latest();
   if (trial.number == parked_) {

@@ -128,6 +128,7 @@ class Controller final : public TrialStates {
   void Complete(Trial& trial);
   void Fail(Trial& trial, const std::string& text);
   void Retry(Trial& trial, const TrialFailed& event, bool counted);
+  void TellReport(const Trial& trial, std::optional<double> budget);
   void TellSearcher(Trial& trial, bool failed);
   void AddCheckpoint(Trial& trial, const Checkpoint& checkpoint);
   void Drop(TrialNumber trial, const std::vector<std::string>& paths);
@@ -160,6 +161,7 @@ class Controller final : public TrialStates {
   std::vector<Action> actions_;
   std::set<std::pair<double, TrialNumber>> ranking_;      // by the cost of the last value, best first
   std::map<TrialNumber, std::vector<TrialNumber>> wait_;  // for the checkpoint of this donor
+  std::set<TrialNumber> revived_;                         // failed before a restore, pending again
   std::int64_t processes_ = 0;
   std::int64_t starting_ = 0;
   std::int64_t extra_samples_ = 0;

@@ -53,6 +53,7 @@ struct Trial {
   double not_before = 0;       // a retry waits until then
   bool cloned = false;         // while kPausing: the checkpoint to come is older than what it was cloned from
   TrialNumber donor = -1;      // waits for the checkpoint of this trial, to be cloned from it
+  bool revived = false;        // failed before a restore: searcher and scheduler have counted it as failed
   std::string error = {};      // text of the last failure
 
   const Checkpoint* latest() const { return checkpoints.empty() ? nullptr : &checkpoints.back().checkpoint; }
