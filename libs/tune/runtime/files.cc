@@ -26,6 +26,10 @@ std::string Date(double seconds) {
   return text;
 }
 
+// Ray's readers expect the key in every result.
+const loggers::JsonValues kNoCheckpoint{{"checkpoint_dir_name", "null"}};
+const loggers::JsonValues* JsonOf(const TrialResult& result) { return result.checkpoint ? nullptr : &kNoCheckpoint; }
+
 double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -114,8 +118,6 @@ Metrics RunFiles::Row(const trials::Trial& trial, const TrialResult& result, con
   row.try_emplace("done", result.done);
   if (result.checkpoint)
     row.try_emplace("checkpoint_dir_name", result.checkpoint->path.substr(result.checkpoint->path.rfind('/') + 1));
-  else
-    row.try_emplace("checkpoint_dir_name", std::string());
   return row;
 }
 
@@ -123,7 +125,7 @@ void RunFiles::Log(const trials::Trial& trial, const TrialResult& result, const 
   if (!options_.csv && !options_.json && !options_.tensorboard) return;
   Open& open = Loggers(trial);
   const Metrics metrics = Row(trial, result, origin);
-  const loggers::Row row{&metrics, &trial.config, nullptr, result.iteration,
+  const loggers::Row row{&metrics, &trial.config, JsonOf(result), result.iteration,
                          origin.timestamp > 0 ? origin.timestamp : WallSeconds()};
   for (auto& logger : open.loggers) logger->Write(row);
   if (!std::exchange(open.dirty, true)) dirty_.push_back(trial.number);
@@ -191,7 +193,7 @@ void RunFiles::Reconcile(const trials::Controller& controller) {
     const std::size_t csv = CompleteLines(path + "/progress.csv");
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Metrics metrics = Row(trial, results[i], {});
-      const loggers::Row row{&metrics, &trial.config, nullptr, results[i].iteration, WallSeconds()};
+      const loggers::Row row{&metrics, &trial.config, JsonOf(results[i]), results[i].iteration, WallSeconds()};
       if (options_.json && i >= json) loggers::MakeJsonLogger(path)->Write(row);
       if (options_.csv && i + 1 >= csv + (csv == 0 ? 1 : 0)) loggers::MakeCsvLogger(path)->Write(row);
     }
