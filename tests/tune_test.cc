@@ -139,7 +139,7 @@ void WrongMetric(tune::Trial& trial) { trial.Report({{"accuracy", 0.5}, {"losses
 
 TEST_F(TuneTest, AMetricThatNeverAppearsIsOneErrorThatSuggestsTheName) {
   try {
-    (void)Run(WrongMetric).Samples(3).Run();
+    (void)Run(WrongMetric).Samples(3).MaxConcurrent(1).Run();
     FAIL() << "no error";
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(),

@@ -47,6 +47,7 @@ struct Running {
   Asked asked = Asked::kNothing;
   Ref<Reply> reply;
   int unanswered = 0;  // results of the last reply that the run has not answered yet
+  bool over = false;   // the last reply ended the trial: there is nothing to continue
 };
 
 class ActorExecutor final : public TrialExecutor {
@@ -89,7 +90,7 @@ class ActorExecutor final : public TrialExecutor {
 
   void Continue(const ContinueTrial& action) override {
     Running* running = Find(action.trial);
-    if (running == nullptr || --running->unanswered > 0) return;
+    if (running == nullptr || --running->unanswered > 0 || running->over) return;
     running->unanswered = 0;
     Ask(*running, Running::Asked::kNext, running->host.actor.Task(&TrialHost::Next).Remote());
   }
@@ -194,8 +195,10 @@ class ActorExecutor final : public TrialExecutor {
           ++running.unanswered;
           happened.push_back({std::move(said.result), std::move(said.origin)});
         } else if (said.kind == Said::Kind::kFinished) {
+          running.over = true;
           happened.push_back({TrialFinished{trial}});
         } else {
+          running.over = true;
           happened.push_back({TrialFailed{trial, FailureKind::kUserError, said.text}});
         }
       }
