@@ -159,7 +159,8 @@ int RunTune(std::int64_t trials, std::uint32_t nodes, double kill, const std::st
   std::printf("%.0f s of virtual time, best loss %.4f, %" PRId64 " steps of %.2f us, trace %016" PRIx64 "\n",
               report.virtual_seconds, report.best, report.steps, seconds * 1e6 / static_cast<double>(report.steps),
               report.trace);
-  for (const std::string& text : report.violations) std::fprintf(stderr, "manta-sim: seed %" PRIu64 ": %s\n", seed, text.c_str());
+  for (const std::string& text : report.violations)
+    std::fprintf(stderr, "manta-sim: seed %" PRIu64 ": %s\n", seed, text.c_str());
   return report.violations.empty() ? 0 : 1;
 }
 #endif

@@ -37,7 +37,10 @@ class LoggersTest : public ::testing::Test {
 };
 
 TEST_F(LoggersTest, JsonIsNestedQuotedAndKeepsTheKindOfNumbers) {
-  const Metrics metrics{{"a/b", 1.0}, {"a/c/d", std::int64_t{2}}, {"a/c/e", true}, {"text", "say \"x\"\n"},
+  const Metrics metrics{{"a/b", 1.0},
+                        {"a/c/d", std::int64_t{2}},
+                        {"a/c/e", true},
+                        {"text", "say \"x\"\n"},
                         {"z", std::numeric_limits<double>::quiet_NaN()}};
   const JsonValues json{{"list", "[1, null]"}};
   std::string text;

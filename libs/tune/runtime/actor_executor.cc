@@ -29,8 +29,7 @@ GroupStrategy StrategyOf(const std::string& name) {
   if (name == "SPREAD") return GroupStrategy::kSpread;
   if (name == "STRICT_PACK") return GroupStrategy::kStrictPack;
   if (name == "STRICT_SPREAD") return GroupStrategy::kStrictSpread;
-  throw InvalidError("there is no placement strategy \"" + name +
-                     "\"; use PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
+  throw InvalidError("there is no placement strategy \"" + name + "\"; use PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
 }
 
 struct Host {
@@ -77,7 +76,7 @@ class ActorExecutor final : public TrialExecutor {
         }
         running.host = NewHost(start.resources);
       }
-      Beginning beginning{start.trial,  Id(folder), folder, run_folder, start.config, start.checkpoint,
+      Beginning beginning{start.trial,           Id(folder),  folder, run_folder, start.config, start.checkpoint,
                           start.next_checkpoint, start.window};
       running.reply = running.host.actor.Task(&TrialHost::Begin).Remote(beginning);
     } catch (const InfeasibleError& error) {
@@ -106,8 +105,8 @@ class ActorExecutor final : public TrialExecutor {
   void Exploit(const ExploitTrial& action) override {
     Running* running = Find(action.trial);
     if (running == nullptr) return;
-    Beginning beginning{action.trial,       Id(running->folder),    running->folder, running->run_folder, action.config,
-                        action.checkpoint, action.next_checkpoint, 1};
+    Beginning beginning{action.trial,  Id(running->folder), running->folder,        running->run_folder,
+                        action.config, action.checkpoint,   action.next_checkpoint, 1};
     running->unanswered = 0;
     Ask(*running, Running::Asked::kBegin, running->host.actor.Task(&TrialHost::Exploit).Remote(beginning));
   }

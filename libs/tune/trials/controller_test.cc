@@ -51,7 +51,10 @@ class ControllerTest : public ::testing::Test {
     return actions;
   }
   static TrialResult ResultOf(TrialNumber trial, std::int64_t iteration, double loss, bool checkpoint = false) {
-    TrialResult result{.trial = trial, .iteration = iteration, .time_total = 1.0 * static_cast<double>(iteration), .metrics = {{"loss", loss}}};
+    TrialResult result{.trial = trial,
+                       .iteration = iteration,
+                       .time_total = 1.0 * static_cast<double>(iteration),
+                       .metrics = {{"loss", loss}}};
     if (checkpoint) {
       result.checkpoint = Checkpoint{"t" + std::to_string(trial) + "/c" + std::to_string(iteration), iteration - 1,
                                      iteration, result.time_total};
