@@ -64,7 +64,7 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 ObjectID = ObjectRef
 LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = "local", "driver", "worker"  # worker_mode of a RuntimeContext
-_LATER = ("cross_language", "util")  # loaded when they are first used: most programs need neither
+_LATER = ("cross_language", "tune", "util")  # loaded when they are first used: most programs need none of them
 _absent_module.install()
 
 

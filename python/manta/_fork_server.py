@@ -7,7 +7,7 @@ import os
 import sys
 
 # Modules that a driver has loaded and its workers will want, too: loaded once here, they are shared.
-PRELOAD = ("numpy", "asyncio", "torch")
+PRELOAD = ("numpy", "asyncio", "torch", "manta.tune._process")
 
 # Sets have the same order in all workers of a job, whatever node they are on: what an actor or a task does a second
 # time, in another process, it does the same way. That is decided when an interpreter starts, so it starts once more.

@@ -1,0 +1,76 @@
+"""The searchers of the C++ library."""
+from __future__ import annotations
+
+from typing import Any
+
+from .searcher import NativeSearcher
+
+__all__ = ["BOHBSearch", "BasicVariantGenerator", "CMAESSearch", "GPSearch", "HaltonSearch", "NSGA2Search", "SobolSearch",
+           "TPESearch"]
+
+_Points = list[dict[str, Any]] | None
+
+
+class BasicVariantGenerator(NativeSearcher):
+    """Grid x samples, counted as Ray counts them."""
+
+    kind, learns = "random", False
+
+    def __init__(self, points_to_evaluate: _Points = None, max_concurrent: int = 0, constant_grid_search: bool = False,
+                 random_state: Any = None) -> None:
+        if isinstance(random_state, bool) or (random_state is not None and not isinstance(random_state, int)):
+            raise ValueError(f"BasicVariantGenerator(random_state={random_state!r}): Manta takes an integer: its random "
+                             "numbers are keyed by it and by the number of the trial")
+        super().__init__(points_to_evaluate=points_to_evaluate, seed=random_state, max_concurrent=max_concurrent or None,
+                         constant_grid_search=constant_grid_search or None)
+
+
+class TPESearch(NativeSearcher):
+    """Tree-structured Parzen estimator. Lists for metric and mode: several objectives."""
+
+    kind = "tpe"
+
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, n_startup_trials: int | None = None, n_ei_candidates: int | None = None,
+                 prior_weight: float | None = None, constant_liar: bool | None = None) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed,
+                         n_startup_trials=n_startup_trials, n_ei_candidates=n_ei_candidates, prior_weight=prior_weight,
+                         constant_liar=constant_liar)
+
+
+class GPSearch(NativeSearcher):
+    """Gaussian process with log-EI."""
+
+    kind = "gp"
+
+
+class CMAESSearch(NativeSearcher):
+    """Covariance matrix adaptation."""
+
+    kind = "cmaes"
+
+
+class SobolSearch(NativeSearcher):
+    kind = "sobol"
+
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, scramble: bool = True) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, scramble=scramble)
+
+
+class HaltonSearch(SobolSearch):
+    kind = "halton"
+
+
+class BOHBSearch(NativeSearcher):
+    """One model per budget; use it with HyperBandForBOHB."""
+
+    kind = "bohb"
+
+
+class NSGA2Search(NativeSearcher):
+    """Several objectives: metric and mode are lists."""
+
+    kind = "nsga2"
