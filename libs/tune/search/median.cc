@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "manta/tune/schedule.h"
+#include "tune/search/archive.h"
 
 namespace manta::tune {
 namespace {
@@ -26,6 +27,10 @@ class Results {
   }
   double last_time() const { return times_.back(); }
   double best() const { return best_; }
+  template <class Self, class Archive>
+  static void Fields(Self& self, Archive& archive) {
+    archive(self.times_, self.values_, self.sums_, self.counts_, self.best_, self.ordered_);
+  }
 
   // The mean of the results between the grace period and the time; nan if there are none.
   double Mean(double time, double grace_period) const {
@@ -61,11 +66,12 @@ class MedianScheduler : public Scheduler {
  public:
   explicit MedianScheduler(MedianStopping options) : options_(options) {}
 
-  Decision OnResult(TrialNumber trial, double time, double value, const TrialStates& states) override {
-    if (stopped_.contains(trial)) return {};
+  Decision OnResult(TrialNumber trial, const Report& report, const TrialStates& states) override {
+    if (!report.time || !report.value || stopped_.contains(trial)) return {};
+    double time = *report.time;
     bool max = options_.mode == Mode::kMax;
     Results& own = results_[trial];
-    own.Add(time, value, options_.grace_period, max);
+    own.Add(time, *report.value, options_.grace_period, max);
     if (time < options_.grace_period) return {};
     std::vector<double> means;
     for (const auto& [other, results] : results_) {
@@ -81,8 +87,18 @@ class MedianScheduler : public Scheduler {
     return {options_.hard_stop ? Decision::Kind::kStop : Decision::Kind::kPause};
   }
 
-  void OnComplete(TrialNumber trial, double time, double value) override {
-    results_[trial].Add(time, value, options_.grace_period, options_.mode == Mode::kMax);
+  Orders OnComplete(TrialNumber trial, const Report& report, const TrialStates&) override {
+    if (report.time && report.value) {
+      results_[trial].Add(*report.time, *report.value, options_.grace_period, options_.mode == Mode::kMax);
+    }
+    return {};
+  }
+
+  std::string Save() const override { return SaveFields(*this, "median stopping rule"); }
+  void Load(std::string_view bytes) override { LoadFields(*this, bytes, "median stopping rule"); }
+  template <class Self, class Archive>
+  static void Fields(Self& self, Archive& archive) {
+    archive(self.results_, self.last_pause_, self.stopped_);
   }
 
  private:

@@ -17,6 +17,12 @@ struct States : TrialStates {
   std::optional<TrialNumber> pending, paused;
   std::optional<TrialNumber> FirstPending() const override { return pending; }
   std::optional<TrialNumber> FirstPaused() const override { return paused; }
+  TrialState Get(TrialNumber trial) const override {
+    auto found = of.find(trial);
+    return found == of.end() ? TrialState::kRunning : found->second;
+  }
+  bool AnyRunning() const override { return false; }
+  std::map<TrialNumber, TrialState> of;
 };
 
 template <class Trace>
