@@ -26,7 +26,7 @@ using tune::TrialNumber;
 // What a Python object of the type holds. Only the thread of the run calls it.
 struct Run {
   std::unique_ptr<tune::trials::Controller> controller;
-  std::optional<tune::journal::RunLog> log;
+  std::unique_ptr<tune::journal::RunLog> log;
   std::unordered_map<TrialNumber, std::unique_ptr<TrialFiles>> files;
   LoggerKinds kinds;
   bool python = false;  // Python code takes part in decisions: the GIL is kept
@@ -155,7 +155,7 @@ PyObject* Create(PyObject* self, PyObject* args) {
   return Guarded([&] {
     Run& run = Of(self);
     run.on_full = Held::Share(on_full);
-    run.log.emplace(tune::journal::RunLog::Create(path, DescriptionOf(description)));
+    run.log = tune::journal::RunLog::Create(path, DescriptionOf(description));
     return Py_NewRef(Py_None);
   });
 }
@@ -170,7 +170,7 @@ PyObject* Restore(PyObject* self, PyObject* args) {
     Run& run = Of(self);
     run.on_full = Held::Share(on_full);
     const tune::journal::Description expected = DescriptionOf(description);
-    Free(run, [&] { run.log.emplace(tune::journal::RunLog::Restore(path, expected, *run.controller)); });
+    Free(run, [&] { run.log = tune::journal::RunLog::Restore(path, expected, *run.controller); });
     return PyFloat_FromDouble(run.log->last_time());
   });
 }
@@ -269,18 +269,17 @@ TrialFiles& FilesOf(Run& run, TrialNumber trial) {
   return *found->second;
 }
 
-// open_trial(trial, folder, name, config, facts)
+// open_trial(trial, folder, config, facts)
 PyObject* OpenTrial(PyObject* self, PyObject* args) {
   long long trial = 0;
   const char* folder = nullptr;
-  const char* name = nullptr;
   PyObject* config = nullptr;
   PyObject* facts = nullptr;
-  if (!PyArg_ParseTuple(args, "LssO!O!", &trial, &folder, &name, &PyDict_Type, &config, &PyDict_Type, &facts))
+  if (!PyArg_ParseTuple(args, "LsO!O!", &trial, &folder, &PyDict_Type, &config, &PyDict_Type, &facts))
     return nullptr;
   return Guarded([&] {
     Run& run = Of(self);
-    auto files = std::make_unique<TrialFiles>(trial, folder, name, config, run.kinds);
+    auto files = std::make_unique<TrialFiles>(trial, folder, config, run.kinds);
     files->SetFacts(facts);
     run.files[trial] = std::move(files);
     return Py_NewRef(Py_None);
@@ -384,13 +383,12 @@ PyObject* Results(PyObject* self, PyObject* args) {
         if (logged[i]) files.Write(rows[i]);
       }
     });
-    Py_ssize_t last = -1;
-    Held marks = Must(PyList_New(0));
-    for (std::size_t i = 0; i < logged.size(); ++i) {
-      if (logged[i]) last = static_cast<Py_ssize_t>(i);
-      if (PyList_Append(marks.get(), logged[i] ? Py_True : Py_False) != 0) throw PythonError{};
+    const Held marks = Must(PyList_New(0));
+    for (const bool log : logged) {
+      if (PyList_Append(marks.get(), log ? Py_True : Py_False) != 0) throw PythonError{};
     }
-    if (last >= 0) files.SetLast(std::move(rows[static_cast<std::size_t>(last)]));
+    // The answer to a result is implied by the absence of another action.
+    std::erase_if(actions, [](const tune::Action& action) { return std::holds_alternative<tune::ContinueTrial>(action); });
     const Held list = Must(FromActions(actions));
     return PyTuple_Pack(2, list.get(), marks.get());
   });
@@ -478,7 +476,17 @@ PyObject* FirstPaused(PyObject* self, PyObject*) {
 PyObject* SyncJournal(PyObject* self, PyObject*) {
   return Guarded([&] {
     Run& run = Of(self);
-    if (run.log) Free(run, [&] { run.log->journal().Sync(); });
+    if (!run.log) return Py_NewRef(Py_None);
+    tune::journal::Journal& journal = run.log->journal();
+    std::exception_ptr failed;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+      journal.Sync();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    Py_END_ALLOW_THREADS;
+    if (failed) std::rethrow_exception(failed);
     return Py_NewRef(Py_None);
   });
 }

@@ -5,7 +5,6 @@
 #include "options.h"
 #if __has_include("manta/tune/searchers.h")
 #include "manta/tune/searchers.h"
-#define MANTA_HAS_MODELS 1
 #endif
 
 namespace manta::python {
@@ -75,7 +74,7 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#ifdef MANTA_HAS_MODELS
+#ifdef MANTA_TUNE_tpe
   if (kind == "tpe") {
     auto options = WithRewards<tune::Tpe>(given);
     given.Read("n_startup_trials", options.n_startup_trials);

@@ -49,20 +49,21 @@ std::string HostName() {
   return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string("localhost");
 }
 
+double Now() { return static_cast<double>(std::time(nullptr)); }
+
 }  // namespace
 
-TrialFiles::TrialFiles(tune::TrialNumber number, std::string folder, std::string name, PyObject* config,
-                       LoggerKinds kinds)
+TrialFiles::TrialFiles(tune::TrialNumber number, const std::string& folder, PyObject* config, LoggerKinds kinds)
     : number_(number), config_(Held::Share(config)) {
   Flat flat;
   Flatten(config, "", flat);
-  files_ = {std::move(folder), std::move(flat.metrics), std::move(name)};
-  tune::loggers::WriteParams(files_, &flat.json);
+  flat_ = std::move(flat.metrics);
+  tune::loggers::WriteParams(folder, flat_, &flat.json);
   for (auto& [key, text] : flat.json) config_json_["config/" + key] = text;
-  if (kinds.csv) loggers_.push_back(tune::loggers::MakeCsvLogger(files_));
-  if (kinds.json) loggers_.push_back(tune::loggers::MakeJsonLogger(files_));
+  if (kinds.csv) loggers_.push_back(tune::loggers::MakeCsvLogger(folder));
+  if (kinds.json) loggers_.push_back(tune::loggers::MakeJsonLogger(folder));
   if (kinds.tensorboard)
-    loggers_.push_back(tune::loggers::MakeTensorBoardLogger(files_, HostName(), static_cast<double>(std::time(nullptr))));
+    loggers_.push_back(tune::loggers::MakeTensorBoardLogger(folder, flat_, HostName(), Now()));
 }
 
 void TrialFiles::Begin(PyObject* process_facts, std::int64_t iteration, double time_total, double now) {
@@ -152,19 +153,19 @@ Row TrialFiles::Read(PyObject* result) {
   return row;
 }
 
-tune::loggers::Row TrialFiles::Out(const Row& row, std::map<std::string, std::string>& both) const {
-  const std::map<std::string, std::string>* json = &row.json;
-  if (!config_json_.empty()) {
-    both = row.json;
-    both.insert(config_json_.begin(), config_json_.end());
-    json = &both;
-  }
-  return {&row.metrics, &files_.config, json, row.event.iteration, row.timestamp};
-}
-
 void TrialFiles::Write(const Row& row) {
-  std::map<std::string, std::string> both;
-  const tune::loggers::Row out = Out(row, both);
+  tune::loggers::Row out{&row.metrics, &flat_, &row.json, row.event.iteration, row.timestamp};
+  tune::Metrics metrics;
+  tune::loggers::JsonValues json;
+  if (!config_json_.empty()) {  // the parts of the configuration that are not plain are among the values as JSON
+    metrics = row.metrics;
+    for (const auto& [key, value] : flat_) metrics.emplace("config/" + key, value);
+    json = row.json;
+    json.insert(config_json_.begin(), config_json_.end());
+    out.metrics = &metrics;
+    out.config = nullptr;
+    out.json = &json;
+  }
   for (const auto& logger : loggers_) logger->Write(out);
 }
 
@@ -181,13 +182,7 @@ bool TrialFiles::Flush(std::string& why) {
 void TrialFiles::End() {
   if (ended_) return;
   ended_ = true;
-  std::map<std::string, std::string> both;
-  if (!last_row_) {
-    for (const auto& logger : loggers_) logger->End(nullptr);
-    return;
-  }
-  const tune::loggers::Row out = Out(*last_row_, both);
-  for (const auto& logger : loggers_) logger->End(&out);
+  for (const auto& logger : loggers_) logger->End(Now());
 }
 
 }  // namespace manta::python

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +31,7 @@ struct Row {
 class TrialFiles {
  public:
   // `config` is the Python configuration. Throws PythonError and std::runtime_error.
-  TrialFiles(tune::TrialNumber number, std::string folder, std::string name, PyObject* config, LoggerKinds kinds);
+  TrialFiles(tune::TrialNumber number, const std::string& folder, PyObject* config, LoggerKinds kinds);
 
   // Automatic keys that never change: [(key, value)].
   void SetFacts(PyObject* dict) { facts_ = Held::Share(dict); }
@@ -42,17 +41,15 @@ class TrialFiles {
   void Complete(PyObject* result, double when, PyObject* checkpoint);
   Row Read(PyObject* result);
   void Write(const Row& row);
-  void SetLast(Row row) { last_row_ = std::move(row); }
   bool Flush(std::string& why);  // false: the disk is full
   void End();
 
  private:
   void SetDefault(PyObject* result, PyObject* key, PyObject* value);
-  tune::loggers::Row Out(const Row& row, std::map<std::string, std::string>& both) const;
 
   tune::TrialNumber number_;
-  tune::loggers::TrialFiles files_;
-  std::map<std::string, std::string> config_json_;
+  tune::Config flat_;
+  tune::loggers::JsonValues config_json_;
   Held config_;
   Held facts_;
   Held process_;
@@ -65,7 +62,6 @@ class TrialFiles {
   long date_second_ = -1;
   Held date_;
   bool ended_ = false;
-  std::optional<Row> last_row_;
 };
 
 }  // namespace manta::python

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _runtime
 from .._core import get as _get
-from .._core import wait as _wait
+from .._runtime import wait as _wait
 from ..exceptions import ActorError, MantaError, TaskError
 from ._adapters import PICKLED, unpack
 from ._executor import Executor, Slot
@@ -142,7 +142,7 @@ class Loop:
             self._waiting = True
             if self.interrupts:
                 self._interrupted()
-            ready, _ = _wait(list(calls), 1, limit)
+            ready, _ = _wait(list(calls), num_returns=1, timeout=limit)
             self._waiting = False
         except Interrupt:
             self._waiting = False
@@ -372,7 +372,7 @@ class Loop:
         os.makedirs(trial.path, exist_ok=True)
         self.plan.write_params(trial)
         self.plan.opened.add(trial.number)
-        self.native.open_trial(trial.number, trial.path, trial.name, trial.config,
+        self.native.open_trial(trial.number, trial.path, trial.config,
                                {"trial_id": trial.trial_id, "experiment_tag": trial.experiment_tag})
 
     def _order(self, trial: Trial, checkpoint: Any, next_checkpoint: int) -> Order:
