@@ -8,6 +8,8 @@ from .._actor import ActorClass
 from ._process import Process
 from ._resources import PlacementGroupFactory
 
+_ONCE = {"max_restarts": 0, "max_task_retries": 0}  # the controller decides about retries
+
 
 class Slot:
     """The process of a trial, and the call that it answers now."""
@@ -105,7 +107,7 @@ class Executor:
             return self._create_in_group(number, factory, key)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = ActorClass(Process, {}).options(**options_of(factory.bundles[0]))
+            kind = self._kinds[key] = ActorClass(Process, {}).options(**_ONCE, **options_of(factory.bundles[0]))
         return Slot(number, kind.remote(), None, key)
 
     def _create_in_group(self, number: int, factory: PlacementGroupFactory, key: Any) -> Slot:
@@ -115,7 +117,7 @@ class Executor:
         head = {} if factory.head_bundle_is_empty else options_of(factory.bundles[0])
         strategy = PlacementGroupSchedulingStrategy(group, -1 if factory.head_bundle_is_empty else 0,
                                                     placement_group_capture_child_tasks=True)
-        kind = ActorClass(Process, {}).options(**{"num_cpus": 0, **head, "scheduling_strategy": strategy})
+        kind = ActorClass(Process, {}).options(**{"num_cpus": 0, **_ONCE, **head, "scheduling_strategy": strategy})
         return Slot(number, kind.remote(), group, key)
 
 

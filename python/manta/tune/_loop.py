@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections import deque
@@ -325,10 +326,10 @@ class Loop:
             return
         if killed_from_outside(text):
             self.plan.failing = number
-            self._do(self.native.failed(self.now(), number, _WORKER_LOST, text))
+            self._do(self.native.failed(self.now(), number, _WORKER_LOST, crash_text(text)[0]))
             self.plan.failing = -1
             return
-        self._failed(trial, text.splitlines()[0], text, b"")
+        self._failed(trial, *crash_text(text), b"")
 
     # ---- actions ----
 
@@ -476,9 +477,25 @@ class Loop:
         self.end = (reason, text)
 
 
+_DEATH = re.compile(r"worker \d+ (exited with status \d+|was killed by signal \d+ \(\w+\)[^;\n]*?|ran out of memory[^;\n]*)"
+                    r"(?: while [^;\n]*)?;")
+_ADVICE = "\nto look inside, "
+
+
 def killed_from_outside(text: str) -> bool:
     """A process that got SIGKILL or SIGTERM, or whose node is gone, did not fail by itself."""
-    return "signal 9" in text or "signal 15" in text or "SIGKILL" in text or "SIGTERM" in text or "node" in text
+    if "memory" in text.splitlines()[0]:
+        return False
+    return "signal 9 " in text or "signal 15 " in text or "out of reach" in text
+
+
+def crash_text(text: str) -> tuple[str, str]:
+    """(one line, all) about a process that died: what ended it, and the last lines that it printed."""
+    body = text.split(_ADVICE)[0]
+    found = _DEATH.search(body)
+    short = f"the process of the trial {found.group(1)}" if found else body.splitlines()[0]
+    _, marker, lines = body.partition("its last lines:")
+    return short, f"{short}; its last lines:{lines}" if marker else f"{short}; it had printed nothing"
 
 
 def trial_error(pickled: bytes, text: str) -> BaseException:
