@@ -112,6 +112,24 @@ Value Encoding::At(const Coordinate& coordinate, double u) {
   return x;
 }
 
+std::pair<double, double> Encoding::Cell(const Coordinate& coordinate, double u) {
+  u = std::clamp(u, 0.0, kBelowOne);
+  if (!coordinate.ordered) {
+    double cell = std::floor(u * coordinate.cells);
+    return {cell / coordinate.cells, (cell + 1) / coordinate.cells};
+  }
+  const Domain& domain = coordinate.domain;
+  double width = coordinate.high - coordinate.low;
+  auto [first, last] = Steps(domain);
+  double x = coordinate.low + u * width;
+  double step = std::clamp(std::round((domain.log ? std::exp(x) : x) / domain.q), first, last);
+  auto edge = [&](double steps) {
+    x = steps * domain.q;
+    return ((domain.log ? std::log(x) : x) - coordinate.low) / width;
+  };
+  return {step == first ? 0 : edge(step - 0.5), step == last ? 1 : edge(step + 0.5)};
+}
+
 double Encoding::Unit(const Coordinate& coordinate, const Value& value) {
   const Domain& domain = coordinate.domain;
   if (!coordinate.ordered) {

@@ -33,6 +33,8 @@ class Encoding {
   std::vector<double> Encode(const Config& config) const;
   // One coordinate's value at u in [0, 1].
   static Value At(const Coordinate& coordinate, double u);
+  // The interval around u whose points all have the value at u, of a discrete coordinate.
+  static std::pair<double, double> Cell(const Coordinate& coordinate, double u);
 
  private:
   static double Unit(const Coordinate& coordinate, const Value& value);

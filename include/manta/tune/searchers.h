@@ -1,0 +1,45 @@
+// Searchers with a model: options and constructors. Values of all options have sensible defaults; options that make no
+// sense throw std::invalid_argument, whose text names the option.
+//
+//   tune::AskTell search(space, tune::Tpe{.seed = 7, .mode = tune::Mode::kMax});
+//
+// Every searcher accepts mixed and conditional spaces, running trials (batches), failed trials and known results.
+#pragma once
+
+#include "manta/tune/search.h"
+
+namespace manta::tune {
+
+// Tree-structured Parzen estimator: one density of the good trials, one of the others; the proposal is the candidate
+// with the highest ratio. All keys that exist under the same condition are modelled jointly.
+struct Tpe {
+  std::uint64_t seed = 0;
+  Mode mode = Mode::kMin;
+  std::vector<Config> points_to_evaluate = {};
+  std::vector<double> evaluated_rewards = {};
+  int n_startup_trials = 10;  // results before the model is used
+  int n_ei_candidates = 24;
+  double prior_weight = 1;
+  bool constant_liar = true;     // running trials count as bad ones, so that a batch spreads
+  std::vector<Mode> modes = {};  // more than one objective: their modes, instead of mode
+};
+
+// Evolution strategy with covariance matrix adaptation, for numbers. An integer keeps a least probability to change; a
+// category is treated as an integer. Above 100 keys only the variances are learned, not the covariances.
+struct CmaEs {
+  enum class Restart { kNone, kIpop, kBipop };
+  std::uint64_t seed = 0;
+  Mode mode = Mode::kMin;
+  std::vector<Config> points_to_evaluate = {};
+  std::vector<double> evaluated_rewards = {};
+  Config x0 = {};           // the first mean; keys that it lacks begin in the middle
+  double sigma0 = 1.0 / 6;  // the first step, as a share of each key's range
+  int population = 0;       // 0: 4 + floor(3 log d)
+  bool separable = false;   // learn only the variances in any number of dimensions
+  Restart restart = Restart::kIpop;
+};
+
+std::unique_ptr<Searcher> MakeSearcher(const Space& space, const Tpe& options);
+std::unique_ptr<Searcher> MakeSearcher(const Space& space, const CmaEs& options);
+
+}  // namespace manta::tune
