@@ -17,6 +17,7 @@ using tune::TrialNumber;
 struct SearcherObject {
   PyObject_HEAD
   std::shared_ptr<tune::Searcher>* searcher;
+  bool one_value;  // it does not learn: of several objectives it is told the first
 };
 
 PyTypeObject* searcher_type = nullptr;
@@ -86,6 +87,22 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     return MakeSearcher(space, options);
   }
 #endif
+#ifdef MANTA_TUNE_cmaes
+  if (kind == "cmaes") {
+    auto options = WithRewards<tune::CmaEs>(given);
+    if (PyObject* x0 = given.Find("x0")) options.x0 = ConfigOf(x0);
+    given.Read("sigma0", options.sigma0);
+    given.Read("population", options.population);
+    given.Read("separable", options.separable);
+    std::string restart = "ipop";
+    given.Read("restart", restart);
+    options.restart = restart == "bipop" ? tune::CmaEs::Restart::kBipop
+                      : restart == "ipop" ? tune::CmaEs::Restart::kIpop
+                                          : tune::CmaEs::Restart::kNone;
+    given.Done(kind);
+    return MakeSearcher(space, options);
+  }
+#endif
   PyErr_Format(PyExc_NotImplementedError, "the native searcher \"%s\" is not part of this build", kind.c_str());
   throw PythonError{};
 }
@@ -102,6 +119,8 @@ PyObject* MakeSearcherObject(PyObject*, PyObject* args) {
     auto* self = PyObject_New(SearcherObject, searcher_type);
     if (self == nullptr) return nullptr;
     self->searcher = new std::shared_ptr<tune::Searcher>(std::move(made));
+    const std::string name = kind;
+    self->one_value = name == "random" || name == "sobol" || name == "halton";
     return reinterpret_cast<PyObject*>(self);
   });
 }
@@ -216,16 +235,19 @@ PyMethodDef functions[] = {
 
 class Shared final : public tune::Searcher {
  public:
-  explicit Shared(std::shared_ptr<tune::Searcher> other) : other_(std::move(other)) {}
+  Shared(std::shared_ptr<tune::Searcher> other, bool one_value) : other_(std::move(other)), one_value_(one_value) {}
   tune::Answer Ask(TrialNumber trial) override { return other_->Ask(trial); }
   void Report(TrialNumber trial, double time, double value) override { other_->Report(trial, time, value); }
-  void Tell(TrialNumber trial, const std::vector<double>& values) override { other_->Tell(trial, values); }
+  void Tell(TrialNumber trial, const std::vector<double>& values) override {
+    other_->Tell(trial, one_value_ && values.size() > 1 ? std::vector<double>{values.front()} : values);
+  }
   void Fail(TrialNumber trial) override { other_->Fail(trial); }
   std::string Save() const override { return other_->Save(); }
   void Load(std::string_view bytes) override { other_->Load(bytes); }
 
  private:
   std::shared_ptr<tune::Searcher> other_;
+  bool one_value_;
 };
 
 // Calls a Python object. The GIL is held: a run with such a searcher keeps it.
@@ -302,7 +324,8 @@ tune::Space SpaceOf(PyObject* parameters) {
 std::unique_ptr<tune::Searcher> SearcherFrom(PyObject* object, bool* foreign) {
   *foreign = Py_TYPE(object) != searcher_type;
   if (*foreign) return std::make_unique<Foreign>(object);
-  return std::make_unique<Shared>(*reinterpret_cast<SearcherObject*>(object)->searcher);
+  auto* held = reinterpret_cast<SearcherObject*>(object);
+  return std::make_unique<Shared>(*held->searcher, held->one_value);
 }
 
 bool AddSearcherTypes(PyObject* module) {

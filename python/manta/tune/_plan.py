@@ -20,7 +20,7 @@ from .callback import Callback, CallbackList
 from .error import TuneError
 from .logger import native_kinds
 from .schedulers import create_scheduler
-from .schedulers.trial_scheduler import FIFOScheduler, NativeScheduler, TrialScheduler, is_native
+from .schedulers.trial_scheduler import FIFOScheduler, NativeScheduler, TrialScheduler
 from .search import BasicVariantGenerator, ConcurrencyLimiter, create_searcher
 from .search.searcher import NativeSearcher, Searcher
 from .stopper import make_stopper
@@ -134,14 +134,13 @@ class Plan:
             metric, mode = metric or own, mode or its_mode
         if metric is not None and mode is None:
             raise ValueError(f"metric={metric!r} is given without a mode: add mode='min' or mode='max'")
-        needs = type(self.scheduler).__name__ if type(self.scheduler) is not FIFOScheduler else ""
-        if isinstance(self.searcher, NativeSearcher) and self.searcher.learns and self.searcher.kind not in (
-                "sobol", "halton"):
-            needs = needs or type(self.searcher).__name__
-        if needs and metric is None and (is_native(self.scheduler) or isinstance(self.searcher, NativeSearcher)):
-            if not isinstance(self.scheduler, NativeScheduler) or self.scheduler.kind not in (
-                    "pbt_replay", "resource_changing"):
-                raise ValueError(f"{needs} needs a metric and a mode: TuneConfig(metric=..., mode='min' or 'max')")
+        needs = ""
+        if isinstance(self.scheduler, NativeScheduler) and self.scheduler.kind not in ("pbt_replay", "resource_changing"):
+            needs = type(self.scheduler).__name__
+        elif isinstance(self.searcher, NativeSearcher) and self.searcher.learns:
+            needs = type(self.searcher).__name__
+        if needs and metric is None:
+            raise ValueError(f"{needs} needs a metric and a mode: TuneConfig(metric=..., mode='min' or 'max')")
         return metric, mode
 
     def objectives(self) -> list[tuple[str, str]]:

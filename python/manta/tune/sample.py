@@ -90,7 +90,7 @@ class Integer(Domain):
         return int(min(max(int(value), self.lower), self.upper - 1))
 
     def described(self) -> tuple[Any, ...]:
-        return ("int", float(self.lower), float(self.upper), float(self.q if self.q > 1 else 0), self.log, None)
+        return ("int", float(self.lower), float(self.upper), float(self.q), self.log, None)
 
     def is_valid(self, value: Any) -> bool:
         return isinstance(value, int) and self.lower <= value <= self.upper

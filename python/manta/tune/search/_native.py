@@ -46,13 +46,30 @@ class GPSearch(NativeSearcher):
 
 
 class CMAESSearch(NativeSearcher):
-    """Covariance matrix adaptation."""
+    """Covariance matrix adaptation. `restart`: "none", "ipop" or "bipop"."""
 
     kind = "cmaes"
 
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, x0: dict[str, Any] | None = None, sigma0: float | None = None,
+                 population: int | None = None, separable: bool | None = None, restart: str | None = None) -> None:
+        if restart not in (None, "none", "ipop", "bipop"):
+            raise ValueError(f"CMAESSearch(restart={restart!r}): it must be 'none', 'ipop' or 'bipop'")
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, x0=x0, sigma0=sigma0,
+                         population=population, separable=separable, restart=restart)
+
+    def native_options(self, space: Any) -> dict[str, Any]:
+        options = super().native_options(space)
+        if "x0" in options:
+            options["x0"] = space.encode(options["x0"])
+        return options
+
 
 class SobolSearch(NativeSearcher):
-    kind = "sobol"
+    """A sequence of low discrepancy; at most 64 keys."""
+
+    kind, learns = "sobol", False
 
     def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
                  points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,

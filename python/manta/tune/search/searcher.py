@@ -117,16 +117,22 @@ class NativeSearcher(Searcher):
         self._space: Any = None
         self._numbers: dict[str, int] = {}
 
+    def native_options(self, space: Any) -> dict[str, Any]:
+        return dict(self.options)
+
     def build(self, space: Any, metric: Any, mode: Any, seed: int | None, num_samples: int) -> Any:
         """The native object for a run. `space` is a _space.Space."""
         from ... import _tune
 
-        options = dict(self.options)
+        options = self.native_options(space)
         chosen = self.seed if self.seed is not None else seed
         options["seed"] = 0 if chosen is None else int(chosen)
         modes = list(mode) if isinstance(mode, (list, tuple)) else [mode or "max"]
+        if len(modes) > 1 and self.learns and self.kind not in ("tpe", "nsga2"):
+            raise ValueError(f"{type(self).__name__} has one objective, but metric has {len(modes)}: use TPESearch or "
+                             "NSGA2Search")
         options["mode"] = modes[0]
-        if len(modes) > 1:
+        if len(modes) > 1 and self.learns:
             options["modes"] = modes
         points = [space.encode(point) for point in self.points_to_evaluate]
         if points:
