@@ -2,9 +2,9 @@
 // (a JSON object per line), progress.csv (header from the first result) and events.out.tfevents.* (TensorBoard: scalars
 // and hyperparameters).
 //
-// They are native: a result costs a few microseconds for all three. Lines are collected and written by Flush, which the
-// runtime calls once per loop, or when 64 KiB are waiting. A full disk makes Flush return false; nothing is lost, and it
-// is called again.
+// They are native: a result costs a few microseconds for all three. Lines are collected in memory and written by Flush,
+// which the runtime calls once per loop, or when 64 KiB wait. A full disk makes Flush return false; nothing is lost, and
+// it is called again.
 #pragma once
 
 #include <cstdint>
@@ -18,45 +18,46 @@
 
 namespace manta::tune::loggers {
 
+// Values that are neither numbers nor text, as JSON: lists, null. Written to result.json and progress.csv as they are.
+using JsonValues = std::map<std::string, std::string>;
+
 // One result with its automatic keys.
 struct Row {
-  const Metrics* metrics = nullptr;  // all keys, automatic ones included
-  const Config* config = nullptr;    // written as "config" (JSON) and "config/…" (CSV)
-  // Values that are neither numbers nor text, as JSON: lists, null. Written to result.json and progress.csv as they are.
-  const std::map<std::string, std::string>* json = nullptr;
+  const Metrics* metrics = nullptr;    // all keys, automatic ones included
+  const Config* config = nullptr;      // written as "config" (JSON) and "config/…" (CSV)
+  const JsonValues* json = nullptr;    // may be null
   std::int64_t iteration = 0;
   double timestamp = 0;  // seconds since 1970
-};
-
-struct TrialFiles {
-  std::string folder;  // exists
-  Config config;
-  std::string trial_name;
 };
 
 class Logger {
  public:
   virtual ~Logger() = default;
   virtual void Write(const Row& row) = 0;
-  // The last result and the end of the trial (hyperparameters with their metrics).
-  virtual void End(const Row* last) = 0;
-  virtual bool Flush() = 0;           // false: the disk is full
+  virtual void End(double timestamp) = 0;  // the trial has ended
+  virtual bool Flush() = 0;                // false: the disk is full
   virtual std::string why() const = 0;
 };
 
-// A restored run appends: the header of progress.csv is read back, results up to `seen` iterations stay.
-std::unique_ptr<Logger> MakeCsvLogger(const TrialFiles& files);
-std::unique_ptr<Logger> MakeJsonLogger(const TrialFiles& files);
-std::unique_ptr<Logger> MakeTensorBoardLogger(const TrialFiles& files, const std::string& host, double now);
+// `folder` exists. Files that exist are continued: the header of progress.csv is read back.
+std::unique_ptr<Logger> MakeCsvLogger(const std::string& folder);
+std::unique_ptr<Logger> MakeJsonLogger(const std::string& folder);
+std::unique_ptr<Logger> MakeTensorBoardLogger(const std::string& folder, const Config& config, const std::string& host,
+                                              double timestamp);
 
-// params.json, once. Throws std::runtime_error.
-void WriteParams(const TrialFiles& files, const std::map<std::string, std::string>* json = nullptr);
+// params.json. Throws std::runtime_error.
+void WriteParams(const std::string& folder, const Config& config, const JsonValues* json = nullptr);
 
-// The trial's folder name as in Ray: "train_17_lr=0.01,act=relu_2026-11-18_12-00-00", parameters cut to `max_length`.
+// The trial's folder name as in Ray: "train_3f2a1_00017_18_act=relu,lr=0.01_2026-11-18_12-00-00". The parameters are cut
+// so that the name has at most `max_length` characters before the date.
 std::string FolderName(const std::string& trainable, const std::string& id, TrialNumber number, const Config& config,
                        const std::string& date, std::size_t max_length = 130);
 
-// A configuration or result as nested JSON: {"a/b": 1} becomes {"a": {"b": 1}}.
-std::string ToJson(const Metrics& metrics, const std::map<std::string, std::string>* json = nullptr);
+// A configuration or result as nested JSON: {"a/b": 1} becomes {"a": {"b": 1}}. nan and infinite numbers are written as
+// Python's json module writes them.
+void AppendJson(std::string& out, const Metrics& metrics, const JsonValues* json = nullptr,
+                const Config* config = nullptr);
+// The text of a value as in CSV: no quotes.
+void AppendText(std::string& out, const Value& value);
 
 }  // namespace manta::tune::loggers
