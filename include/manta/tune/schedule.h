@@ -29,7 +29,8 @@ enum class TrialState { kPending, kRunning, kPaused, kEnded };
 using Bundles = std::vector<std::map<std::string, double>>;
 
 // What a scheduler may ask about the trials of a run. The run implements it without visiting all trials. During
-// OnResult the trial that reports is running.
+// OnResult the trial that reports is running. After kPause or kExploit a trial counts as paused at once, also while it
+// saves its checkpoint.
 class TrialStates {
  public:
   virtual ~TrialStates() = default;
@@ -53,12 +54,6 @@ struct Report {
   std::int64_t iteration = 0;   // training_iteration
 };
 
-// The trial goes on from the donor's newest checkpoint with this configuration.
-struct Exploit {
-  TrialNumber donor = 0;
-  Config config;
-};
-
 // One line of pbt_global.txt. Before the line is appended to the trial's pbt_policy file, the donor's file, if it
 // exists, is copied over it. PolicyJson (manta/tune/population.h) writes the line.
 struct PolicyLine {
@@ -70,12 +65,19 @@ struct PolicyLine {
   Config config;
 };
 
+// The trial goes on from the donor's newest checkpoint with this configuration.
+struct Exploit {
+  TrialNumber donor = 0;
+  Config config;
+  std::optional<PolicyLine> log = {};
+};
+
 // What happens to a trial other than the one that reports.
 struct Order {
   enum class Kind {
-    kStop,     // a paused trial ends
+    kStop,     // the trial, paused or pending, ends
     kResume,   // a paused trial may run again: Choose returns it when its turn comes; the searcher counts it again
-    kExploit,  // a paused trial takes the donor's checkpoint and the configuration, and stays paused
+    kExploit,  // the trial takes the donor's checkpoint and the configuration, and is paused
   };
   Kind kind = Kind::kStop;
   TrialNumber trial = 0;
@@ -97,7 +99,6 @@ struct Decision {
   std::optional<Bundles> resources = {};  // kPause: the trial needs these from its next start on
   std::optional<double> budget = {};      // HyperBandForBohb: the milestone that the trial has reached
   Orders orders = {};                     // in this order, before the decision itself
-  std::vector<PolicyLine> log = {};       // in this order
 };
 
 // The run calls OnAdd once for each trial, OnResult for its results, and then one of OnComplete, OnError and OnRemove.
@@ -117,7 +118,8 @@ class Scheduler {
   virtual Orders OnError(TrialNumber trial, const TrialStates& states) { return OnRemove(trial, states); }
   // A pending or paused trial was stopped.
   virtual Orders OnRemove(TrialNumber, const TrialStates&) { return {}; }
-  // A trial that was running is pending again: its node was lost, or it failed and is tried again.
+  // A trial that was running must start again: its node was lost, it failed and is tried again, or it was paused for
+  // another reason than a decision of this scheduler.
   virtual void OnPending(TrialNumber) {}
   // The trial to start next, pending or paused. The orders take effect before the choice. Without a choice, nothing
   // starts until the next event. Here: the first pending trial, else the first paused one.

@@ -90,6 +90,7 @@ class PromotingAsha : public Scheduler {
     if (found == trials_.end()) {
       throw std::invalid_argument("trial " + std::to_string(trial) + " is unknown to the scheduler. Add it first.");
     }
+    again_.erase(trial);
     Leave(trial, found->second);
     if (*report.time >= options_.max_t && options_.stop_last_trials) return {Decision::Kind::kStop};
     if (!Record(trial, found->second, *report.time, *report.value)) return {};
@@ -110,11 +111,18 @@ class PromotingAsha : public Scheduler {
     auto found = trials_.find(trial);
     if (found == trials_.end()) return {};
     Leave(trial, found->second);
+    again_.erase(trial);
     trials_.erase(found);
     return {};
   }
 
+  void OnPending(TrialNumber trial) override { again_.insert(trial); }
+
   std::optional<TrialNumber> Choose(const TrialStates& states, Orders& orders) override {
+    for (TrialNumber trial : again_) {
+      auto state = states.Get(trial);
+      if (state == TrialState::kPending || state == TrialState::kPaused) return trial;
+    }
     if (auto promoted = Promotable(states, std::nullopt)) return promoted;
     if (auto pending = states.FirstPending()) return pending;
     // Nothing will be promoted any more: a paused trial outside of the best stays there.
@@ -132,7 +140,7 @@ class PromotingAsha : public Scheduler {
     for (auto& levels : self.brackets_) {
       for (auto& level : levels) archive(level);
     }
-    archive(self.trials_);
+    archive(self.trials_, self.again_);
   }
 
  private:
@@ -192,6 +200,7 @@ class PromotingAsha : public Scheduler {
   Asha options_;
   std::vector<std::vector<Level>> brackets_;  // the lowest level first
   std::map<TrialNumber, State> trials_;
+  std::set<TrialNumber> again_;  // those that were interrupted
 };
 
 }  // namespace
