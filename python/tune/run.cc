@@ -394,6 +394,50 @@ PyObject* Results(PyObject* self, PyObject* args) {
   });
 }
 
+// log(trial, [result]): writes results that are in the journal already
+PyObject* Log(PyObject* self, PyObject* args) {
+  long long trial = 0;
+  PyObject* results = nullptr;
+  if (!PyArg_ParseTuple(args, "LO!", &trial, &PyList_Type, &results)) return nullptr;
+  return Guarded([&] {
+    TrialFiles& files = FilesOf(Of(self), trial);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(results); ++i) files.Write(files.Read(PyList_GET_ITEM(results, i)));
+    return Py_NewRef(Py_None);
+  });
+}
+
+// results_after(path, {trial: iteration}) -> {trial: [(metrics, iteration, time_total, checkpoint)]}: of the journal
+PyObject* ResultsAfter(PyObject*, PyObject* args) {
+  const char* path = nullptr;
+  PyObject* wanted = nullptr;
+  if (!PyArg_ParseTuple(args, "sO!", &path, &PyDict_Type, &wanted)) return nullptr;
+  return Guarded([&]() -> PyObject* {
+    std::unordered_map<TrialNumber, std::int64_t> after;
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(wanted, &at, &key, &value) != 0) after[PyLong_AsLongLong(key)] = PyLong_AsLongLong(value);
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    Held out = Must(PyDict_New());
+    tune::journal::RunLog::Read(path, [&](const tune::Event& event, const std::vector<tune::Made>&) {
+      const auto* result = std::get_if<tune::TrialResult>(&event.body);
+      if (result == nullptr) return;
+      const auto found = after.find(result->trial);
+      if (found == after.end() || result->iteration <= found->second) return;
+      found->second = result->iteration;
+      const Held number = Must(PyLong_FromLongLong(result->trial));
+      const Held empty = Must(PyList_New(0));
+      PyObject* list = PyDict_SetDefault(out.get(), number.get(), empty.get());
+      const Held metrics = Must(FromConfig(result->metrics));
+      const Held checkpoint = Must(result->checkpoint ? FromCheckpoint(*result->checkpoint) : Py_NewRef(Py_None));
+      const Held row = Must(Py_BuildValue("OLdO", metrics.get(), static_cast<long long>(result->iteration),
+                                          result->time_total, checkpoint.get()));
+      if (list == nullptr || PyList_Append(list, row.get()) != 0) throw PythonError{};
+    });
+    return out.release();
+  });
+}
+
 // flush(trial)
 PyObject* Flush(PyObject* self, PyObject* number) {
   const long long trial = PyLong_AsLongLong(number);
@@ -523,6 +567,8 @@ PyMethodDef methods[] = {
     {"begin_trial", BeginTrial, METH_VARARGS, nullptr},
     {"complete", CompleteResults, METH_VARARGS, nullptr},
     {"results", Results, METH_VARARGS, nullptr},
+    {"log", Log, METH_VARARGS, nullptr},
+    {"results_after", ResultsAfter, METH_VARARGS, nullptr},
     {"flush", Flush, METH_O, nullptr},
     {"close_trial", CloseTrial, METH_O, nullptr},
     {"trial", TrialOf, METH_O, nullptr},

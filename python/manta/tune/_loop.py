@@ -56,6 +56,7 @@ class Loop:
         self._waiting = False
         self._next_state = time.monotonic() + _STATE_S
         self._next_resources = 0.0
+        self._next_look = 0.0
 
     # ---- what adapters ask ----
 
@@ -122,6 +123,9 @@ class Loop:
             self._do(self.native.stop(self.now(), -1))
         if now >= self._next_resources:
             self._look_at_resources()
+        if now >= self._next_look:
+            self._next_look = now + _TICK_S
+            self._look_for_orders()
         if now >= self._next_state:
             self._next_state = now + _STATE_S
             self.plan.write_state(self.trials)
@@ -189,6 +193,18 @@ class Loop:
         if total != self.plan.capacity:
             self.plan.capacity = dict(total)
             self._do(self.native.resources(self.now(), {key: float(value) for key, value in total.items()}))
+
+    def _look_for_orders(self) -> None:
+        """`manta tune stop` leaves a file with the numbers of trials; -1: all."""
+        path = os.path.join(self.plan.folder, "stop")
+        if not os.path.exists(path):
+            return
+        with open(path) as file:
+            numbers = [int(line) for line in file if line.strip()]
+        os.remove(path)
+        for number in numbers:
+            if number < len(self.trials) and self.end is None:
+                self._do(self.native.stop(self.now(), number))
 
     def _close(self) -> None:
         for trial in self.trials:

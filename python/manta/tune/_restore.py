@@ -93,3 +93,61 @@ def rebuild_trials(plan: Any) -> None:
             own = [pair for pair in trial.checkpoints if pair[0] in kept]
             trial.checkpoints = own
         plan.trials.append(trial)
+
+
+def repair(plan: Any) -> None:
+    """Adds results to the files that a killed driver had in the journal, but not yet in the files."""
+    behind: dict[int, int] = {}
+    for trial in plan.trials:
+        iteration = plan.native.trial(trial.number)[2]
+        if not iteration:
+            continue
+        _cut(os.path.join(trial.path, "progress.csv"))
+        seen = _cut(os.path.join(trial.path, "result.json"))
+        if seen < iteration:
+            behind[trial.number] = seen
+    if not behind:
+        return
+    for number, rows in plan.native.results_after(os.path.join(plan.folder, "journal"), behind).items():
+        trial = plan.trials[number]
+        os.makedirs(trial.path, exist_ok=True)
+        plan.write_params(trial)
+        facts = {"trial_id": trial.trial_id, "experiment_tag": trial.experiment_tag}
+        plan.native.open_trial(number, trial.path, trial.config, facts)
+        results = []
+        for metrics, iteration, time_total, checkpoint in rows:
+            name = os.path.basename(checkpoint[0]) if checkpoint is not None else None
+            results.append({**nested(metrics), "training_iteration": iteration, "time_total_s": time_total,
+                            "done": False, "checkpoint_dir_name": name, "config": trial.config, **facts})
+        plan.native.log(number, results)
+        plan.native.close_trial(number)
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for path, value in flat.items():
+        node = out
+        *parents, last = path.split("/")
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return out
+
+
+def _cut(path: str) -> int:
+    """Cuts a line that a crash left incomplete; the training_iteration of the last line of result.json."""
+    try:
+        with open(path, "rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - 65536)
+            file.seek(start)
+            tail = file.read()
+            end = tail.rfind(b"\n") + 1
+            if end < len(tail):
+                file.truncate(start + end)
+            last = tail[:end].rstrip(b"\n").rpartition(b"\n")[2]
+            if not path.endswith(".json") or not last:
+                return 0
+            return int(json.loads(last).get("training_iteration", 0))
+    except (FileNotFoundError, ValueError):
+        return 0

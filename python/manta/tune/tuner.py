@@ -112,6 +112,7 @@ class Tuner:
             adapter.replaying = False
         plan.trials.clear()
         _restore.rebuild_trials(plan)
+        _restore.repair(plan)
         plan.restored = (self._resume.unfinished != "skip", self._resume.errored == "resume",
                          self._resume.errored == "restart", self._more)
         plan.store()
