@@ -40,7 +40,8 @@ def test_tune_run_raises_for_a_failed_trial(tmp_path):
 
     with pytest.raises(tune.TuneError, match="1 of 1 trials failed.*ValueError: no"):
         tune.run(train, storage_path=str(tmp_path), verbose=0)
-    assert tune.run(train, storage_path=str(tmp_path), verbose=0, raise_on_failed_trial=False).trials[0].status == "ERROR"
+    analysis = tune.run(train, storage_path=str(tmp_path), verbose=0, raise_on_failed_trial=False)
+    assert analysis.trials[0].status == "ERROR"
 
 
 def test_a_failed_trial_is_tried_again_from_its_checkpoint(fit, tmp_path):

@@ -105,8 +105,8 @@ def test_stoppers_end_trials_when_they_say():
     assert feed(stopper.MaximumIterationStopper(3), [1, 1, 1]) == [False, False, True]
     assert feed(stopper.TrialPlateauStopper("m", num_results=3, grace_period=3), [1, 5, 1, 1, 1])[-1]
     assert not any(feed(stopper.TrialPlateauStopper("m", num_results=3), [1, 5, 9, 14]))
-    assert not any(feed(stopper.TrialPlateauStopper("m", num_results=2, grace_period=2, metric_threshold=0.5, mode="min"),
-                        [1, 1, 1]))
+    above = stopper.TrialPlateauStopper("m", num_results=2, grace_period=2, metric_threshold=0.5, mode="min")
+    assert not any(feed(above, [1, 1, 1]))
     plateau = stopper.ExperimentPlateauStopper("m", top=3)
     feed(plateau, [1, 1, 1])
     assert plateau.stop_all()

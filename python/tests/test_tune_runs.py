@@ -234,7 +234,8 @@ def test_a_searcher_of_the_user_is_asked_and_told(fit):
             self.told.append(result["loss"])
 
     mine = Mine()
-    grid = fit(square, {"const": 1}, metric="loss", mode="min", num_samples=10, search_alg=mine, max_concurrent_trials=1)
+    grid = fit(square, {"const": 1}, metric="loss", mode="min", num_samples=10, search_alg=mine,
+               max_concurrent_trials=1)
     assert [result.config for result in grid] == [{"const": 1, "x": 0}, {"const": 1, "x": 1}, {"const": 1, "x": 2}]
     assert mine.told == [9, 4, 1]
 

@@ -58,7 +58,8 @@ def test_a_choice_may_hold_any_object():
 
 
 def test_functions_see_other_values_in_the_order_of_their_dependencies():
-    space = {"c": tune.sample_from(lambda spec: spec.config.b + 1), "b": tune.sample_from(lambda spec: spec.config.a * 2),
+    space = {"c": tune.sample_from(lambda spec: spec.config.b + 1),
+             "b": tune.sample_from(lambda spec: spec.config.a * 2),
              "a": tune.randint(1, 10), "d": lambda spec: spec.config["a"]}
     for config in draw(space, 5):
         assert config["b"] == 2 * config["a"] and config["c"] == config["b"] + 1 and config["d"] == config["a"]

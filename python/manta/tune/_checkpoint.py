@@ -41,7 +41,8 @@ class Checkpoint:
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files; into a new temporary folder when none is named."""
-        target = os.path.join(tempfile.gettempdir(), f"checkpoint_{uuid.uuid4().hex}") if path is None else os.fspath(path)
+        new = os.path.join(tempfile.gettempdir(), f"checkpoint_{uuid.uuid4().hex}")
+        target = new if path is None else os.fspath(path)
         shutil.copytree(self.path, target, dirs_exist_ok=True)
         return target
 

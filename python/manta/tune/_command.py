@@ -55,7 +55,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _root(given: Any) -> str:
-    return os.path.abspath(os.path.expanduser(given.storage or results_folder()))
+    return str(os.path.abspath(os.path.expanduser(given.storage or results_folder())))
 
 
 def _folder(given: Any) -> str:
@@ -63,7 +63,7 @@ def _folder(given: Any) -> str:
     root = _root(given)
     for path in (os.path.expanduser(given.name), os.path.join(root, given.name)):
         if _restore.can_restore(path):
-            return os.path.abspath(path)
+            return str(os.path.abspath(path))
     known = [name for name in os.listdir(root) if _restore.can_restore(os.path.join(root, name))] if os.path.isdir(
         root) else []
     raise TuneError(f"there is no run {given.name!r} in {root}.{suggestion(given.name, known)}")
@@ -94,7 +94,8 @@ def _ls(given: Any) -> None:
 
 def _metric(state: dict[str, Any]) -> str | None:
     metric = state["metric"]
-    return metric[0] if isinstance(metric, list) else metric
+    first = metric[0] if isinstance(metric, list) else metric
+    return None if first is None else str(first)
 
 
 def _value(trial: dict[str, Any], metric: str) -> float | None:
@@ -112,7 +113,7 @@ def _best_of(state: dict[str, Any]) -> dict[str, Any] | None:
     known = [(value, trial) for trial in state["trials"] if (value := _value(trial, metric)) is not None]
     if not known:
         return None
-    return (min if mode == "min" else max)(known, key=lambda pair: pair[0])[1]
+    return dict((min if mode == "min" else max)(known, key=lambda pair: pair[0])[1])
 
 
 def _show(given: Any) -> None:
@@ -127,7 +128,8 @@ def _show(given: Any) -> None:
         print(f"best {metric} {text_of(_value(best, metric))}  trial {best['number']}  {_shown(best['config'])}")
     for trial in state["trials"]:
         if trial["error"]:
-            print(f"trial {trial['number']} failed: {trial['error']}  → {os.path.join(folder, trial['path'], 'error.txt')}")
+            place = os.path.join(folder, trial["path"], "error.txt")
+            print(f"trial {trial['number']} failed: {trial['error']}  → {place}")
 
 
 def _shown(config: dict[str, Any]) -> str:

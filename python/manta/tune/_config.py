@@ -87,8 +87,8 @@ class FailureConfig(metaclass=_Checked):
             raise ValueError(f"FailureConfig(max_failures={self.max_failures!r}): it must be 0 or more, or -1 for no "
                              "limit")
         if self.fail_fast and self.max_failures != 0:
-            raise ValueError(f"FailureConfig(max_failures={self.max_failures}, fail_fast={self.fail_fast!r}): fail_fast "
-                             "ends the run at the first failure, so max_failures must be 0")
+            raise ValueError(f"FailureConfig(max_failures={self.max_failures}, fail_fast={self.fail_fast!r}): "
+                             "fail_fast ends the run at the first failure, so max_failures must be 0")
         if self.report_timeout_s is not None and self.report_timeout_s <= 0:
             raise ValueError(f"FailureConfig(report_timeout_s={self.report_timeout_s!r}): it must be above 0 seconds")
 
@@ -111,7 +111,8 @@ class CheckpointConfig(metaclass=_Checked):
             raise ValueError(f"CheckpointConfig(checkpoint_score_order={self.checkpoint_score_order!r}): it must be "
                              "'min' or 'max'")
         if self.checkpoint_frequency < 0:
-            raise ValueError(f"CheckpointConfig(checkpoint_frequency={self.checkpoint_frequency}): it must be 0 or more")
+            raise ValueError(f"CheckpointConfig(checkpoint_frequency={self.checkpoint_frequency}): it must be 0 or "
+                             "more")
 
     def check_for_function(self, name: str) -> None:
         """A function decides by itself when it reports a checkpoint."""
@@ -121,7 +122,7 @@ class CheckpointConfig(metaclass=_Checked):
                                  f"function {name} saves by itself: tune.report(metrics, checkpoint=...)")
 
 
-class _ResumeType(str, enum.Enum):
+class _ResumeType(enum.StrEnum):
     RESUME = "resume"
     RESTART = "restart"
     SKIP = "skip"

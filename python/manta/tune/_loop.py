@@ -12,7 +12,7 @@ from .. import _runtime
 from .._core import get as _get
 from .._runtime import wait as _wait
 from ..exceptions import ActorError, MantaError, TaskError
-from ._adapters import PICKLED, unpack
+from ._adapters import PICKLED
 from ._executor import Executor, Slot
 from ._process import pickled_error
 from ._resources import PlacementGroupFactory
@@ -61,7 +61,7 @@ class Loop:
     # ---- what adapters ask ----
 
     def now(self) -> float:
-        return time.monotonic() - self.started
+        return float(time.monotonic() - self.started)
 
     def id_of(self, number: int) -> str:
         return self.plan.id_of(number)  # type: ignore[no-any-return]
@@ -380,6 +380,7 @@ class Loop:
             trial.config, trial.evaluated_params = self.plan.space.decode(flat)
             self.plan.flat[trial.number] = flat
             self.native.close_trial(trial.number)
+            self.plan.opened.discard(trial.number)
 
     def _make_folder(self, trial: Trial) -> None:
         if not trial.path:
@@ -427,7 +428,6 @@ class Loop:
         trial = self.trials[number]
         slot = self._slots[number]
         self._configure(trial, flat)
-        self.plan.opened.discard(number)
         self._make_folder(trial)
         trial.status = Trial.RUNNING
         order = self._order(trial, checkpoint, next_checkpoint)
@@ -493,8 +493,8 @@ class Loop:
         self.end = (reason, text)
 
 
-_DEATH = re.compile(r"worker \d+ (exited with status \d+|was killed by signal \d+ \(\w+\)[^;\n]*?|ran out of memory[^;\n]*)"
-                    r"(?: while [^;\n]*)?;")
+_DEATH = re.compile(r"worker \d+ (exited with status \d+|was killed by signal \d+ \(\w+\)[^;\n]*?|"
+                    r"ran out of memory[^;\n]*)(?: while [^;\n]*)?;")
 _ADVICE = "\nto look inside, "
 
 

@@ -1,4 +1,4 @@
-"""Plan: everything that a run needs before its first trial: checked configurations, the native controller, its folder."""
+"""Plan: what a run needs before its first trial: checked configurations, the native controller, its folder."""
 from __future__ import annotations
 
 import json
@@ -30,7 +30,8 @@ _LETTERS = "0123456789abcdef"
 
 
 def name_of(trainable: Any) -> str:
-    return str(getattr(trainable, "__name__", None) or getattr(getattr(trainable, "func", None), "__name__", "trainable"))
+    inner = getattr(trainable, "func", None)  # of functools.partial
+    return str(getattr(trainable, "__name__", None) or getattr(inner, "__name__", "trainable"))
 
 
 class Plan:
@@ -118,7 +119,8 @@ class Plan:
             limit, given = given.max_concurrent, given.searcher
         if isinstance(given, NativeSearcher) and given.space is not None:
             if self.space.parameters:
-                raise ValueError(f"both param_space and {type(given).__name__}(space=...) define a space: leave one out")
+                raise ValueError(f"both param_space and {type(given).__name__}(space=...) define a space: leave one "
+                                 "out")
             self.space = Space({**self.param_space, **given.space}, self._mutated())
             _tune.check_space(self.space.parameters)
         return given, limit
@@ -135,7 +137,8 @@ class Plan:
         if metric is not None and mode is None:
             raise ValueError(f"metric={metric!r} is given without a mode: add mode='min' or mode='max'")
         needs = ""
-        if isinstance(self.scheduler, NativeScheduler) and self.scheduler.kind not in ("pbt_replay", "resource_changing"):
+        free = ("pbt_replay", "resource_changing")
+        if isinstance(self.scheduler, NativeScheduler) and self.scheduler.kind not in free:
             needs = type(self.scheduler).__name__
         elif isinstance(self.searcher, NativeSearcher) and self.searcher.learns:
             needs = type(self.searcher).__name__
@@ -172,7 +175,8 @@ class Plan:
         root = os.path.abspath(os.path.expanduser(str(self.run_config.storage_path or _config.results_folder())))
         self.date = time.strftime("%Y-%m-%d_%H-%M-%S")
         self.run_id = "".join(_LETTERS[byte & 15] for byte in os.urandom(5))
-        self.seed = self.tune_config.seed if self.tune_config.seed is not None else int.from_bytes(os.urandom(4), "little")
+        given = self.tune_config.seed
+        self.seed = given if given is not None else int.from_bytes(os.urandom(4), "little")
         name = self.run_config.name or f"{self.trainable_name}_{self.date}"
         try:
             os.makedirs(root, exist_ok=True)
@@ -203,7 +207,8 @@ class Plan:
         except Exception as error:
             from .._serialize import explain
 
-            raise TypeError(f"the configuration of the run cannot be stored for a restore: {explain(facts, error)}") from error
+            raise TypeError("the configuration of the run cannot be stored for a restore: "
+                            f"{explain(facts, error)}") from error
         for name, content in ((TUNER, data), (TRAINABLE, self.pickled)):
             partial = os.path.join(self.folder, f"{name}.partial")
             with open(partial, "wb") as file:

@@ -16,7 +16,7 @@ from ._checkpoint import settle
 from ._session import Order, Session, StopTrial
 from .trainable import Trainable
 
-_UNWIND_S = 5.0  # that a stopped function has to leave its own code before its process is ended
+_UNWIND_S = 2.0  # that a stopped function has to leave its own code before its process is ended
 _BATCH_S = 0.02  # steps of a class that nothing may stop are sent together
 
 
@@ -112,7 +112,7 @@ class Process:
 
     # ---- classes ----
 
-    def _start_class(self, kind: type, order: Order) -> tuple[Any, ...]:
+    def _start_class(self, kind: type[Trainable], order: Order) -> tuple[Any, ...]:
         try:
             thing = self._object
             if thing is None or type(thing) is not kind or not thing.reset(order.config):

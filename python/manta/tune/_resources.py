@@ -17,7 +17,8 @@ class PlacementGroupFactory:
         if not bundles:
             raise ValueError("PlacementGroupFactory(bundles=[]): it needs at least one bundle, which may be empty")
         if strategy not in _STRATEGIES:
-            raise ValueError(f"PlacementGroupFactory(strategy={strategy!r}): it must be one of {', '.join(_STRATEGIES)}")
+            raise ValueError(f"PlacementGroupFactory(strategy={strategy!r}): it must be one of "
+                             f"{', '.join(_STRATEGIES)}")
         self.bundles = [{key: float(value) for key, value in bundle.items() if value} for bundle in bundles]
         for bundle in self.bundles:
             for key, value in bundle.items():
@@ -102,7 +103,7 @@ def with_resources(trainable: Any, resources: Any) -> Any:
 
         wrapped.__name__ = getattr(getattr(inner, "func", inner), "__name__", "trainable")
     else:
-        wrapped = _Function(trainable)  # type: ignore[assignment]
+        wrapped = _Function(trainable)
     wrapped._manta_resources = resources  # type: ignore[attr-defined]
     return wrapped
 
@@ -134,7 +135,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         manta.init()
     refs = {key: manta.put(value) for key, value in kwargs.items()}
     if isinstance(trainable, type):
-        base = trainable
+        base: Any = trainable
 
         def setup(self: Any, config: dict[str, Any]) -> None:
             base.setup(self, config, **{key: manta.get(ref) for key, ref in refs.items()})

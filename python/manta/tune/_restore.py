@@ -32,7 +32,8 @@ def load_facts(folder: str) -> dict[str, Any]:
         with open(os.path.join(folder, "tuner.pkl"), "rb") as file:
             return dict(pickle.load(file))
     except FileNotFoundError:
-        raise TuneError(f"{folder} is not the folder of a run: it has no tuner.pkl. `manta tune ls` lists the runs") from None
+        raise TuneError(f"{folder} is not the folder of a run: it has no tuner.pkl. `manta tune ls` lists the "
+                        "runs") from None
 
 
 def load_state(folder: str) -> dict[str, Any]:

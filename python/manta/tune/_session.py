@@ -141,30 +141,28 @@ def get_context() -> TuneContext:
 class TuneContext:
     """Facts about the trial that this process runs; None outside a trial."""
 
-    def _of(self, name: str) -> Any:
-        return None if current is None else getattr(current.order, name)
-
     def get_trial_id(self) -> str | None:
-        return self._of("trial_id")
+        return None if current is None else current.order.trial_id
 
     def get_trial_name(self) -> str | None:
-        return self._of("trial_name")
+        return None if current is None else current.order.trial_name
 
     def get_trial_dir(self) -> str | None:
-        return self._of("trial_dir")
+        return None if current is None else current.order.trial_dir
 
     def get_trial_resources(self) -> Any:
-        return self._of("resources")
+        return None if current is None else current.order.resources
 
     def get_experiment_name(self) -> str | None:
-        return self._of("experiment_name")
+        return None if current is None else current.order.experiment_name
 
     def get_metadata(self) -> dict[str, Any] | None:
-        return self._of("metadata")
+        return None if current is None else current.order.metadata
 
     def get_storage(self) -> Any:
         raise NotImplementedError("TuneContext.get_storage is internal to Ray: use get_trial_dir()")
 
     def __getattr__(self, name: str) -> Any:
         close = difflib.get_close_matches(name, [key for key in dir(TuneContext) if key.startswith("get_")], 1)
-        raise AttributeError(f"TuneContext has no attribute {name!r}" + (f". Did you mean {close[0]}?" if close else ""))
+        hint = f". Did you mean {close[0]}?" if close else ""
+        raise AttributeError(f"TuneContext has no attribute {name!r}{hint}")

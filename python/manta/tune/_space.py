@@ -32,7 +32,8 @@ class Spec(dict):  # type: ignore[type-arg]
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the configuration has no key {name!r}; it has: {', '.join(map(str, self))}") from None
+            known = ", ".join(map(str, self))
+            raise AttributeError(f"the configuration has no key {name!r}; it has: {known}") from None
 
     def __getitem__(self, key: Any) -> Any:
         value = super().__getitem__(key)
@@ -116,7 +117,8 @@ class Space:
             if not all(_plain(value) for value in values) or len({type(value) for value in values}) > 1:
                 self._objects[name] = values
                 values = list(range(len(values)))
-        parent, parent_values = "", []
+        parent: str = ""
+        parent_values: list[Any] = []
         if condition is not None:
             parent, parent_values = condition
             if parent in self._objects:

@@ -60,12 +60,12 @@ def run(run_or_experiment: Any, *, name: str | None = None, metric: Any = None, 
         reuse_actors: bool = False, raise_on_failed_trial: bool = True, callbacks: list[Any] | None = None,
         max_concurrent_trials: int | None = None, sync_config: Any = None, seed: int | None = None,
         **others: Any) -> ExperimentAnalysis:
-    """Runs trials and returns their analysis. Raises TuneError if a trial failed, unless raise_on_failed_trial=False."""
+    """Runs trials and returns their analysis. Raises TuneError if a trial failed and raise_on_failed_trial is True."""
     for key in others:
         raise TypeError(f"tune.run has no option {key!r}.{suggestion(key, _KNOWN)}")
     if restore is not None:
-        raise NotImplementedError("tune.run(restore=...) starts a trial from a checkpoint of another run: read it in the "
-                                  "trainable, and pass its path in config")
+        raise NotImplementedError("tune.run(restore=...) starts a trial from a checkpoint of another run: pass its "
+                                  "path in config, and read it in the trainable")
     trainable = run_or_experiment
     if isinstance(trainable, Experiment):
         return _run_experiment(trainable, metric=metric, mode=mode, search_alg=search_alg, scheduler=scheduler,
@@ -108,8 +108,8 @@ def _resumed(trainable: Any, name: str | None, storage_path: str | None, resume:
     if not resume and resume_config is None:
         return None
     if resume == "PROMPT":
-        raise ValueError("tune.run(resume='PROMPT') waits for an answer on the terminal and is not supported: say True, "
-                         "'AUTO', 'AUTO+ERRORED' or False")
+        raise ValueError("tune.run(resume='PROMPT') waits for an answer on the terminal and is not supported: say "
+                         "True, 'AUTO', 'AUTO+ERRORED' or False")
     mode = "AUTO" if resume in (True, None) else str(resume)
     if mode not in _RESUMES:
         raise ValueError(f"tune.run(resume={resume!r}) is not known.{suggestion(mode, _RESUMES)}")

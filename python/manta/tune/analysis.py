@@ -16,7 +16,8 @@ class ExperimentAnalysis:
     """Looks at the trials of a run, or of a run's folder."""
 
     def __init__(self, experiment_checkpoint_path: str | os.PathLike[str], *, trials: list[Trial] | None = None,
-                 default_metric: str | None = None, default_mode: str | None = None, storage_filesystem: Any = None) -> None:
+                 default_metric: str | None = None, default_mode: str | None = None,
+                 storage_filesystem: Any = None) -> None:
         self.experiment_path = os.path.abspath(os.path.expanduser(os.fspath(experiment_checkpoint_path)))
         if default_mode not in (None, "min", "max"):
             raise ValueError(f"ExperimentAnalysis(default_mode={default_mode!r}): it must be 'min' or 'max'")
@@ -45,7 +46,8 @@ class ExperimentAnalysis:
         trial = self.get_best_trial(metric, mode, scope)
         return None if trial is None else trial.config
 
-    def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: str | None = None) -> Checkpoint | None:
+    def get_best_checkpoint(self, trial: Trial, metric: str | None = None,
+                            mode: str | None = None) -> Checkpoint | None:
         if not trial.checkpoints:
             return None
         chosen = self._metric(metric)

@@ -80,8 +80,9 @@ class CallbackList:
             except Exception as error:
                 from .error import TuneError
 
-                raise TuneError(f"callback {type(one).__name__}.{method} raised {type(error).__name__}: {error}. The "
-                                "run has ended; its state is complete: repair the callback and restore the run") from error
+                text = f"callback {type(one).__name__}.{method} raised {type(error).__name__}: {error}"
+                raise TuneError(f"{text}. The run has ended; its state is complete: repair the callback and restore "
+                                "the run") from error
 
     def get_state(self) -> dict[int, Any]:
         out = {}

@@ -93,7 +93,8 @@ class CLIReporter(ProgressReporter):
         shown = shown[:self._max_rows]
         if not shown:
             return [head]
-        parameters = self._parameter_columns or {key: key for key in list(shown[0].evaluated_params)[:self._infer_limit]}
+        inferred = list(shown[0].evaluated_params)[:self._infer_limit]
+        parameters = self._parameter_columns or {key: key for key in inferred}
         metrics = self._metric_columns or self._inferred(shown)
         rows = [["Trial name", "status", *parameters.values(), *metrics.values()]]
         for trial in shown:
@@ -186,7 +187,8 @@ class Screen:
 
     def _metric(self) -> str | None:
         metric = self._plan.metric
-        return metric[0] if isinstance(metric, (list, tuple)) else metric
+        first = metric[0] if isinstance(metric, (list, tuple)) else metric
+        return None if first is None else str(first)
 
     def tick(self, loop: Any) -> None:
         now = time.monotonic()

@@ -58,7 +58,8 @@ class Result:
         if not known:
             names = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
             raise RuntimeError(f"no checkpoint has the metric {metric!r}.{suggestion(metric, names)}")
-        return (min if mode == "min" else max)(known, key=lambda pair: pair[0])[1]
+        sign = 1.0 if mode == "min" else -1.0
+        return min(known, key=lambda pair: sign * float(pair[0]))[1]
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:

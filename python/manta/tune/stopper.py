@@ -81,8 +81,8 @@ class TrialPlateauStopper(Stopper):
     def __init__(self, metric: str, std: float = 0.01, num_results: int = 4, grace_period: int = 4,
                  metric_threshold: float | None = None, mode: str | None = None) -> None:
         if metric_threshold is not None and mode not in ("min", "max"):
-            raise ValueError(f"TrialPlateauStopper(metric_threshold={metric_threshold}, mode={mode!r}): the mode must be "
-                             "'min' or 'max'")
+            raise ValueError(f"TrialPlateauStopper(metric_threshold={metric_threshold}, mode={mode!r}): the mode must "
+                             "be 'min' or 'max'")
         self._metric, self._std, self._num_results, self._grace_period = metric, std, num_results, grace_period
         self._threshold, self._mode = metric_threshold, mode
         self._iter: dict[str, int] = collections.defaultdict(int)
@@ -203,8 +203,10 @@ def make_stopper(stop: Any) -> tuple[dict[str, float], Stopper | None]:
         try:
             inspect.signature(stop).bind("trial", {})
         except TypeError:
-            raise ValueError(f"RunConfig(stop={stop!r}): the function must take two arguments, (trial_id, result)") from None
+            raise ValueError(f"RunConfig(stop={stop!r}): the function must take two arguments, (trial_id, "
+                             "result)") from None
         except ValueError:
             pass
         return {}, FunctionStopper(stop)
-    raise ValueError(f"RunConfig(stop={stop!r}): it must be a dictionary, a function of (trial_id, result) or a Stopper")
+    raise ValueError(f"RunConfig(stop={stop!r}): it must be a dictionary, a function of (trial_id, result) or a "
+                     "Stopper")

@@ -120,8 +120,8 @@ class NativeScheduler(TrialScheduler):
     def spec(self, mode: str, seed: int | None, space: Any) -> tuple[str, dict[str, Any]]:
         for name in _DECISIONS:
             if name in vars(type(self)):
-                raise NotImplementedError(f"{type(self).__name__} overrides {name} of a native scheduler: derive it from "
-                                          "TrialScheduler or FIFOScheduler instead")
+                raise NotImplementedError(f"{type(self).__name__} overrides {name} of a native scheduler: derive it "
+                                          "from TrialScheduler or FIFOScheduler instead")
         return self.kind, {**self.native_options(space), "mode": mode}
 
 

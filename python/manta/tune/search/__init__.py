@@ -33,5 +33,6 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Any:
     """A searcher by its name."""
     name = search_alg.lower()
     if name not in SEARCH_ALG_IMPORT:
-        raise ValueError(f"search_alg={search_alg!r} is not the name of a searcher.{suggestion(name, SEARCH_ALG_IMPORT)}")
+        hint = suggestion(name, SEARCH_ALG_IMPORT)
+        raise ValueError(f"search_alg={search_alg!r} is not the name of a searcher.{hint}")
     return SEARCH_ALG_IMPORT[name](**kwargs)

@@ -5,8 +5,8 @@ from typing import Any
 
 from .searcher import NativeSearcher
 
-__all__ = ["BOHBSearch", "BasicVariantGenerator", "CMAESSearch", "GPSearch", "HaltonSearch", "NSGA2Search", "SobolSearch",
-           "TPESearch"]
+__all__ = ["BOHBSearch", "BasicVariantGenerator", "CMAESSearch", "GPSearch", "HaltonSearch", "NSGA2Search",
+           "SobolSearch", "TPESearch"]
 
 _Points = list[dict[str, Any]] | None
 
@@ -19,10 +19,10 @@ class BasicVariantGenerator(NativeSearcher):
     def __init__(self, points_to_evaluate: _Points = None, max_concurrent: int = 0, constant_grid_search: bool = False,
                  random_state: Any = None) -> None:
         if isinstance(random_state, bool) or (random_state is not None and not isinstance(random_state, int)):
-            raise ValueError(f"BasicVariantGenerator(random_state={random_state!r}): Manta takes an integer: its random "
-                             "numbers are keyed by it and by the number of the trial")
-        super().__init__(points_to_evaluate=points_to_evaluate, seed=random_state, max_concurrent=max_concurrent or None,
-                         constant_grid_search=constant_grid_search or None)
+            raise ValueError(f"BasicVariantGenerator(random_state={random_state!r}): Manta takes an integer: its "
+                             "random numbers are keyed by it and by the number of the trial")
+        super().__init__(points_to_evaluate=points_to_evaluate, seed=random_state,
+                         max_concurrent=max_concurrent or None, constant_grid_search=constant_grid_search or None)
 
 
 class TPESearch(NativeSearcher):

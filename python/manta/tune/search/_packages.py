@@ -70,6 +70,7 @@ class OptunaSearch(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._study is None:
             self._begin()
+        assert self._study is not None
         if callable(self._space):  # define by run
             trial = self._study.ask()
             constants = self._space(trial) or {}
