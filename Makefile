@@ -63,8 +63,8 @@ check:  ## format, layering, pure archives, header self-containment, documents, 
 	scripts/protocols --check
 	cmake --preset dev -Wno-dev
 	$(BUILD) dev -j $(JOBS) --target headers
-	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim manta_tune_search
-	scripts/pure build/dev types rules sim tune_search
+	$(BUILD) dev -j $(JOBS) --target manta_types manta_rules manta_sim manta_tune_search manta_tune_trials manta_tune_sim
+	scripts/pure build/dev types rules sim tune_search tune_trials tune_sim
 	mypy --config-file pyproject.toml
 	MYPYPATH=python mypy --strict python/tests/typing_check.py
 	scripts/ruff check python examples/python

@@ -35,6 +35,9 @@ int main(int argc, char** argv) {
     bench::Suite suite;
     suite.OnDone([&baselines] { baselines.Release(); });
     bench::AddStartup(suite, baselines);
+#ifdef MANTA_BENCH_TUNE
+    bench::AddTune(suite, baselines);
+#endif
     bench::AddTasks(suite, baselines);
     bench::AddActors(suite, baselines);
     bench::AddObjects(suite, baselines);

@@ -17,6 +17,7 @@ void AddStartup(Suite& suite, Baselines& baselines);
 void AddControl(Suite& suite);
 void AddClusters(Suite& suite, Baselines& baselines);
 void AddDeaths(Suite& suite, Baselines& baselines);
+void AddTune(Suite& suite, Baselines& baselines);
 void AddRivals(Suite& suite, Baselines& baselines);
 
 // The part of queued_1m_tasks that needs a process of its own: prints seconds and bytes per task.

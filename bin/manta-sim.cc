@@ -15,6 +15,9 @@
 #include "parse.h"
 #include "sim/scenarios.h"
 #include "sim/soak.h"
+#ifdef MANTA_SIM_TUNE
+#include "tune/sim/model.h"
+#endif
 
 namespace {
 
@@ -136,6 +139,32 @@ int RunRecovery(double seconds, std::uint64_t seeds, std::uint64_t first) {
                   [&](const auto& go_on) { return manta::sim::SoakRecovery(first, {}, go_on); });
 }
 
+#ifdef MANTA_SIM_TUNE
+int RunTune(std::int64_t trials, std::uint32_t nodes, double kill, const std::string& scheduler, std::uint64_t seed) {
+  manta::tune::sim::SimulationOptions options;
+  options.trials = trials;
+  options.scheduler = scheduler;
+  options.model.seed = seed;
+  options.model.nodes = static_cast<int>(nodes);
+  options.model.kill = kill;
+  options.model.error = kill / 10;
+  options.model.node_loss = kill / 100;
+  const std::clock_t begin = std::clock();
+  const manta::tune::sim::SimulationReport report = manta::tune::sim::Simulate(options);
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  std::printf("tune: %" PRId64 " trials on %u nodes with %s: %" PRId64 " terminated, %" PRId64 " failed, %" PRId64
+              " results, %" PRId64 " retries, %" PRId64 " lost workers, %" PRId64 " lost nodes\n",
+              report.trials, nodes, scheduler.c_str(), report.terminated, report.error, report.results, report.retries,
+              report.lost_workers, report.lost_nodes);
+  std::printf("%.0f s of virtual time, best loss %.4f, %" PRId64 " steps of %.2f us, trace %016" PRIx64 "\n",
+              report.virtual_seconds, report.best, report.steps, seconds * 1e6 / static_cast<double>(report.steps),
+              report.trace);
+  for (const std::string& text : report.violations)
+    std::fprintf(stderr, "manta-sim: seed %" PRIu64 ": %s\n", seed, text.c_str());
+  return report.violations.empty() ? 0 : 1;
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -153,10 +182,17 @@ int main(int argc, char** argv) {
       "\n  recovery: a cluster that loses workers, actors, nodes and links, --seeds of it"
       "\n  soak: recovery, and a chain of the control store under faults, seed after seed, half of --seconds each";
   names.insert(names.end(), {"recovery", "soak"});
+#ifdef MANTA_SIM_TUNE
+  about += "\n  tune: a tuning run of --trials with lost workers (--kill), and a checker that counts ends and results";
+  names.emplace_back("tune");
+#endif
   constexpr auto kNoEnd = std::numeric_limits<std::uint64_t>::max();
   double seconds = 10;
   std::uint64_t seeds = 0;
   bool chains = false;
+  std::int64_t trials = 10'000;
+  double kill = 0.01;
+  std::string scheduler = "asha";
   app.add_option("scenario", name, about)->required()->check(CLI::IsMember(names));
   app.add_option("--nodes", settings.nodes, "nodes (default: the scenario's)")->check(CLI::Range(1U, 1'000'000U));
   app.add_option("--cores", settings.cores, "cores of a node")->check(CLI::Range(1U, 4'096U));
@@ -176,8 +212,18 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "of `soak`; at least one seed is run")->capture_default_str();
   app.add_option("--seeds", seeds, "of `recovery` (default: 1000) and `soak` (default: no end), from --seed on");
   app.add_flag("--chains", chains, "`soak` with chains only");
+  app.add_option("--trials", trials, "of `tune`")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--kill", kill, "of `tune`: probability that a result is lost with its process")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 0.9));
+  app.add_option("--scheduler", scheduler, "of `tune`: fifo, asha or median")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fifo", "asha", "median"}));
   app.add_option("--json", json, "also write the tables to this file");
   if (const auto wrong = manta::cli::Parse(app, "manta-sim", argc, argv)) return *wrong;
+#ifdef MANTA_SIM_TUNE
+  if (name == "tune") return RunTune(trials, settings.nodes > 0 ? settings.nodes : 50, kill, scheduler, settings.seed);
+#endif
   if (name == "recovery") return RunRecovery(1e9, seeds > 0 ? seeds : 1'000, settings.seed);
   if (name == "soak" && chains) return RunChains(seconds, seeds > 0 ? seeds : kNoEnd, settings.seed);
   if (name == "soak") {

@@ -12,8 +12,13 @@ foreach(program ${MANTA_PROGRAMS} manta-bench)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
-install(DIRECTORY include/manta DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-  PATTERN tune EXCLUDE)  # until the package has a library that these headers belong to
+set(without)
+if(TARGET manta_tune)
+  install(TARGETS manta_tune EXPORT manta ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+else()  # headers of a library that the package does not have
+  set(without PATTERN "tune*" EXCLUDE)
+endif()
+install(DIRECTORY include/manta DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${without})
 # Where they are in the source tree, so that their links hold.
 install(FILES LICENSE CHANGELOG.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*/CMakeLists.txt"

@@ -112,25 +112,25 @@ class Tuner {
   // `counts`: the searcher counts the samples itself (grid x samples) and finishes.
   Tuner& SearchWith(MakeSearch make, bool counts = false);
   Tuner& ScheduleWith(MakeSchedule make);
-  Tuner& Samples(int samples);                      // default 1; -1: until stopped
-  Tuner& MaxConcurrent(int trials);                 // default: as many as fit
-  Tuner& Resources(TrialResources resources);       // default: one CPU for each trial
+  Tuner& Samples(int samples);                 // default 1; -1: until stopped
+  Tuner& MaxConcurrent(int trials);            // default: as many as fit
+  Tuner& Resources(TrialResources resources);  // default: one CPU for each trial
   Tuner& TimeBudget(double seconds);
-  Tuner& TimeAttribute(std::string key);            // default: training_iteration
+  Tuner& TimeAttribute(std::string key);                  // default: training_iteration
   Tuner& Stop(std::map<std::string, double> thresholds);  // a trial ends when a value is at or above its threshold
-  Tuner& MaxFailures(int failures);                 // retries of a trial that throws or crashes; -1: without limit
+  Tuner& MaxFailures(int failures);  // retries of a trial that throws or crashes; -1: without limit
   Tuner& FailFast(bool yes = true);
   Tuner& KeepCheckpoints(std::int64_t count, std::string score = {}, Mode order = Mode::kMax);
   Tuner& CheckpointFrequency(std::int64_t iterations);  // class trainables
   Tuner& CheckpointAtEnd(bool yes = true);              // class trainables
   Tuner& ReuseProcesses(bool yes = true);
-  Tuner& Name(std::string name);                    // of the run; default: the trainable's with the date
-  Tuner& StorageFolder(std::string folder);         // default: $TUNE_RESULT_DIR, else ~/manta_results
+  Tuner& Name(std::string name);             // of the run; default: the trainable's with the date
+  Tuner& StorageFolder(std::string folder);  // default: $TUNE_RESULT_DIR, else ~/manta_results
   // Continues the run of this name if there is one: finished trials do not run again.
   Tuner& Resume(bool yes = true);
-  Tuner& MoreSamples(int samples);                  // after Resume: adds trials
+  Tuner& MoreSamples(int samples);  // after Resume: adds trials
   Tuner& Loggers(bool csv, bool json, bool tensorboard);
-  Tuner& Verbose(int level);                        // 0: print nothing
+  Tuner& Verbose(int level);                                 // 0: print nothing
   Tuner& Executor(std::unique_ptr<TrialExecutor> executor);  // instead of Manta's actors
 
   // Runs to the end. Throws std::invalid_argument for settings that make no sense, manta::InfeasibleError when a trial

@@ -57,10 +57,10 @@ struct TrialResult {
   double time_total = 0;       // seconds of computing, over restarts
   Metrics metrics;
   std::optional<Checkpoint> checkpoint = {};
-  bool done = false;       // the trainable said that this was its last result
-  bool save = false;       // the trainable asked for a checkpoint (should_checkpoint)
-  bool stop = false;       // a user-written stopper ends this trial
-  bool stop_all = false;   // … or the whole run
+  bool done = false;      // the trainable said that this was its last result
+  bool save = false;      // the trainable asked for a checkpoint (should_checkpoint)
+  bool stop = false;      // a user-written stopper ends this trial
+  bool stop_all = false;  // … or the whole run
 };
 struct TrialSaved {  // the answer to SaveTrial and PauseTrial; no checkpoint: the trainable cannot save on request
   TrialNumber trial = 0;
@@ -172,10 +172,10 @@ struct Made {
   // kAsk: 0 a configuration, 1 wait, 2 finished. kDecide: the number of the Decision's kind; a plain kContinue is not
   // recorded. kOrder: the number of the Order's kind. kChoose: 0.
   std::uint8_t answer = 0;
-  bool save = false;                          // kDecide
-  Config config = {};                         // kAsk and exploits
-  TrialNumber donor = -1;                     // exploits
-  std::vector<Amounts> resources = {};        // kDecide: for the next start; empty: unchanged
+  bool save = false;                    // kDecide
+  Config config = {};                   // kAsk and exploits
+  TrialNumber donor = -1;               // exploits
+  std::vector<Amounts> resources = {};  // kDecide: for the next start; empty: unchanged
   friend bool operator==(const Made&, const Made&) = default;
 };
 std::string Describe(const Made& made);

@@ -53,8 +53,8 @@ Found RecordAt(std::string_view file, std::size_t offset) {
   found.length = Load<std::uint32_t>(at + 4);
   if (found.length > file.size() - offset - kPrefix) return found;
   const std::uint32_t crc = Crc32c(file.substr(offset + 4, 4));
-  found.whole = Crc32c(file.substr(offset + kChecked, kPrefix - kChecked + found.length), crc) ==
-                Load<std::uint32_t>(at + 8);
+  found.whole =
+      Crc32c(file.substr(offset + kChecked, kPrefix - kChecked + found.length), crc) == Load<std::uint32_t>(at + 8);
   found.number = Load<std::uint64_t>(at + 12);
   found.synced = Load<std::uint64_t>(at + 20);
   return found;
@@ -190,13 +190,14 @@ bool Journal::Commit() {
         errno = reason;
         throw JournalError("cannot write journal " + path_ + ": " + ErrorText());
       }
-      struct statvfs space {};
+      struct statvfs space{};
       const bool known = fstatvfs(fd_, &space) == 0;
       errno = reason;
-      why_ = "the disk of " + path_ + " takes no more (" + ErrorText() + "): " + std::to_string(buffer_.size()) +
-             " bytes are needed, " +
-             (known ? std::to_string(static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize) : "an unknown number") +
-             " are free. Free space; the run continues by itself.";
+      why_ =
+          "the disk of " + path_ + " takes no more (" + ErrorText() + "): " + std::to_string(buffer_.size()) +
+          " bytes are needed, " +
+          (known ? std::to_string(static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize) : "an unknown number") +
+          " are free. Free space; the run continues by itself.";
       return false;
     }
     done += static_cast<std::size_t>(put);

@@ -1,10 +1,10 @@
-// RunLog is the journal of a run in its own terms: what was asked for at the beginning, then each event with the choices
-// that the searcher and the scheduler made.
+// RunLog is the journal of a run in its own terms: what was asked for at the beginning, then each event with the
+// choices that the searcher and the scheduler made.
 //
-// The order in a step: Record (the event), Controller::Step, RecordMade (its choices), Commit, and only then the actions.
-// An event that is in the file without its choices is a step whose actions never began: the replay makes the choices
-// anew. With a user-written searcher or scheduler, Commit is also called before Step: user code must not see an event that
-// a restored run has not seen.
+// The order in a step: Record (the event), Controller::Step, RecordMade (its choices), Commit, and only then the
+// actions. An event that is in the file without its choices is a step whose actions never began: the replay makes the
+// choices anew. With a user-written searcher or scheduler, Commit is also called before Step: user code must not see an
+// event that a restored run has not seen.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace manta::tune::journal {
 
-// The first record: facts of the run by name (space, searcher, scheduler and their options as text). A restored run whose
-// description differs is refused with both values.
+// The first record: facts of the run by name (space, searcher, scheduler and their options as text). A restored run
+// whose description differs is refused with both values.
 using Description = std::map<std::string, std::string>;
 
 class RunLog {

@@ -3,8 +3,8 @@
 // and hyperparameters).
 //
 // They are native: a result costs a few microseconds for all three. Lines are collected in memory and written by Flush,
-// which the runtime calls once per loop, or when 64 KiB wait. A full disk makes Flush return false; nothing is lost, and
-// it is called again.
+// which the runtime calls once per loop, or when 64 KiB wait. A full disk makes Flush return false; nothing is lost,
+// and it is called again.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ using JsonValues = std::map<std::string, std::string>;
 
 // One result with its automatic keys.
 struct Row {
-  const Metrics* metrics = nullptr;    // all keys, automatic ones included
-  const Config* config = nullptr;      // written as "config" (JSON) and "config/…" (CSV)
-  const JsonValues* json = nullptr;    // may be null
+  const Metrics* metrics = nullptr;  // all keys, automatic ones included
+  const Config* config = nullptr;    // written as "config" (JSON) and "config/…" (CSV)
+  const JsonValues* json = nullptr;  // may be null
   std::int64_t iteration = 0;
   double timestamp = 0;  // seconds since 1970
 };
@@ -48,8 +48,8 @@ std::unique_ptr<Logger> MakeTensorBoardLogger(const std::string& folder, const C
 // params.json. Throws std::runtime_error.
 void WriteParams(const std::string& folder, const Config& config, const JsonValues* json = nullptr);
 
-// The trial's folder name as in Ray: "train_3f2a1_00017_18_act=relu,lr=0.01_2026-11-18_12-00-00". The parameters are cut
-// so that the name has at most `max_length` characters before the date.
+// The trial's folder name as in Ray: "train_3f2a1_00017_18_act=relu,lr=0.01_2026-11-18_12-00-00". The parameters are
+// cut so that the name has at most `max_length` characters before the date.
 std::string FolderName(const std::string& trainable, const std::string& id, TrialNumber number, const Config& config,
                        const std::string& date, std::size_t max_length = 130);
 

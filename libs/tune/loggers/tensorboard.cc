@@ -169,7 +169,8 @@ class TensorBoardLogger : public Logger {
 
 std::unique_ptr<Logger> MakeTensorBoardLogger(const std::string& folder, const Config& config, const std::string& host,
                                               double timestamp) {
-  const std::string path = folder + "/events.out.tfevents." + std::to_string(static_cast<std::int64_t>(timestamp)) + "." + host;
+  const std::string path =
+      folder + "/events.out.tfevents." + std::to_string(static_cast<std::int64_t>(timestamp)) + "." + host;
   return std::make_unique<TensorBoardLogger>(path, config, timestamp);
 }
 

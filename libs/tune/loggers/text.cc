@@ -89,9 +89,7 @@ class Nested {
       open_.append(rest.substr(0, slash + 1));
     }
   }
-  void End() {
-    out_.append(static_cast<std::size_t>(std::count(open_.begin(), open_.end(), '/')) + 1, '}');
-  }
+  void End() { out_.append(static_cast<std::size_t>(std::count(open_.begin(), open_.end(), '/')) + 1, '}'); }
 
  private:
   std::string& out_;

@@ -29,8 +29,7 @@ GroupStrategy StrategyOf(const std::string& name) {
   if (name == "SPREAD") return GroupStrategy::kSpread;
   if (name == "STRICT_PACK") return GroupStrategy::kStrictPack;
   if (name == "STRICT_SPREAD") return GroupStrategy::kStrictSpread;
-  throw InvalidError("there is no placement strategy \"" + name +
-                     "\"; use PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
+  throw InvalidError("there is no placement strategy \"" + name + "\"; use PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
 }
 
 struct Host {
@@ -47,6 +46,7 @@ struct Running {
   Asked asked = Asked::kNothing;
   Ref<Reply> reply;
   int unanswered = 0;  // results of the last reply that the run has not answered yet
+  bool over = false;   // the last reply ended the trial: there is nothing to continue
 };
 
 class ActorExecutor final : public TrialExecutor {
@@ -76,7 +76,7 @@ class ActorExecutor final : public TrialExecutor {
         }
         running.host = NewHost(start.resources);
       }
-      Beginning beginning{start.trial,  Id(folder), folder, run_folder, start.config, start.checkpoint,
+      Beginning beginning{start.trial,           Id(folder),  folder, run_folder, start.config, start.checkpoint,
                           start.next_checkpoint, start.window};
       running.reply = running.host.actor.Task(&TrialHost::Begin).Remote(beginning);
     } catch (const InfeasibleError& error) {
@@ -89,7 +89,7 @@ class ActorExecutor final : public TrialExecutor {
 
   void Continue(const ContinueTrial& action) override {
     Running* running = Find(action.trial);
-    if (running == nullptr || --running->unanswered > 0) return;
+    if (running == nullptr || --running->unanswered > 0 || running->over) return;
     running->unanswered = 0;
     Ask(*running, Running::Asked::kNext, running->host.actor.Task(&TrialHost::Next).Remote());
   }
@@ -105,8 +105,8 @@ class ActorExecutor final : public TrialExecutor {
   void Exploit(const ExploitTrial& action) override {
     Running* running = Find(action.trial);
     if (running == nullptr) return;
-    Beginning beginning{action.trial,       Id(running->folder),    running->folder, running->run_folder, action.config,
-                        action.checkpoint, action.next_checkpoint, 1};
+    Beginning beginning{action.trial,  Id(running->folder), running->folder,        running->run_folder,
+                        action.config, action.checkpoint,   action.next_checkpoint, 1};
     running->unanswered = 0;
     Ask(*running, Running::Asked::kBegin, running->host.actor.Task(&TrialHost::Exploit).Remote(beginning));
   }
@@ -194,8 +194,10 @@ class ActorExecutor final : public TrialExecutor {
           ++running.unanswered;
           happened.push_back({std::move(said.result), std::move(said.origin)});
         } else if (said.kind == Said::Kind::kFinished) {
+          running.over = true;
           happened.push_back({TrialFinished{trial}});
         } else {
+          running.over = true;
           happened.push_back({TrialFailed{trial, FailureKind::kUserError, said.text}});
         }
       }

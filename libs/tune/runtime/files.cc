@@ -84,7 +84,8 @@ std::string RunFiles::Prepare(const trials::Trial& trial) {
   const std::string folder = options_.folder + "/" + FolderOf(trial);
   std::error_code error;
   const bool created = fs::create_directory(folder, error);
-  if (error) throw IoError("cannot create folder " + folder + ": " + error.message() + ". Free space or check the rights.");
+  if (error)
+    throw IoError("cannot create folder " + folder + ": " + error.message() + ". Free space or check the rights.");
   if (created) loggers::WriteParams(folder, trial.config);
   return folder;
 }

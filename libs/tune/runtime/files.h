@@ -29,15 +29,15 @@ class RunFiles {
  public:
   explicit RunFiles(FileOptions options);
 
-  std::string IdOf(TrialNumber trial) const;               // "3f2a1_00017"
-  std::string FolderOf(const trials::Trial& trial);        // relative; made up when the trial has none yet
-  std::string Prepare(const trials::Trial& trial);         // creates the folder; returns its absolute path
+  std::string IdOf(TrialNumber trial) const;         // "3f2a1_00017"
+  std::string FolderOf(const trials::Trial& trial);  // relative; made up when the trial has none yet
+  std::string Prepare(const trials::Trial& trial);   // creates the folder; returns its absolute path
   void Log(const trials::Trial& trial, const TrialResult& result, const Origin& origin);
-  void End(const trials::Trial& trial, double timestamp);  // closes the trial's files
+  void End(const trials::Trial& trial, double timestamp);          // closes the trial's files
   void Fail(const trials::Trial& trial, const std::string& text);  // error.txt
-  void Policy(const PolicyLine& line);                     // pbt_global.txt, pbt_policy_<id>.txt
-  void Drop(const std::string& path) const;                // a checkpoint's folder
-  bool Flush();                                            // false: the disk is full
+  void Policy(const PolicyLine& line);                             // pbt_global.txt, pbt_policy_<id>.txt
+  void Drop(const std::string& path) const;                        // a checkpoint's folder
+  bool Flush();                                                    // false: the disk is full
   const std::string& why() const { return why_; }
   // experiment_state.json: for people and scripts.
   void WriteState(const trials::Controller& controller);

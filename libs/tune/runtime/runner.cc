@@ -13,22 +13,23 @@
 namespace manta::tune::runtime {
 namespace {
 
-constexpr double kLongestWait = 0.2;    // seconds; how late Stop and a change of capacity may be seen
-constexpr double kStatePeriod = 10;     // experiment_state.json
-constexpr double kCapacityPeriod = 1;   // ClusterResources is asked so often
+constexpr double kLongestWait = 0.2;   // seconds; how late Stop and a change of capacity may be seen
+constexpr double kStatePeriod = 10;    // experiment_state.json
+constexpr double kCapacityPeriod = 1;  // ClusterResources is asked so often
 constexpr auto kDiskPeriod = std::chrono::milliseconds(200);
 constexpr auto kSyncPeriod = std::chrono::milliseconds(20);
 
 // Calls fdatasync in the background: a record survives the process when Commit returns, and the machine soon after.
 class Syncer {
  public:
-  explicit Syncer(journal::Journal& journal) : thread_([&journal](const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any woken;
-    std::unique_lock lock(mutex);
-    while (!woken.wait_for(lock, stop, kSyncPeriod, [&] { return stop.stop_requested(); })) journal.Sync();
-    journal.Sync();
-  }) {}
+  explicit Syncer(journal::Journal& journal)
+      : thread_([&journal](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::condition_variable_any woken;
+          std::unique_lock lock(mutex);
+          while (!woken.wait_for(lock, stop, kSyncPeriod, [&] { return stop.stop_requested(); })) journal.Sync();
+          journal.Sync();
+        }) {}
 
  private:
   std::jthread thread_;

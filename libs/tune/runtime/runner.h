@@ -1,5 +1,5 @@
-// TrialRunner is the loop of a tuning run. It connects the controller to an executor, the journal and the files: it waits
-// for what happens, writes it to the journal, asks the controller, and has the actions done.
+// TrialRunner is the loop of a tuning run. It connects the controller to an executor, the journal and the files: it
+// waits for what happens, writes it to the journal, asks the controller, and has the actions done.
 //
 // One thread calls Run. Stop may be called by another thread or by a signal handler.
 #pragma once
@@ -21,8 +21,8 @@
 
 namespace manta::tune::runtime {
 
-// What the run tells a front end. Called on the thread of Run; a function may be empty. An exception ends the run, and the
-// state stays restorable.
+// What the run tells a front end. Called on the thread of Run; a function may be empty. An exception ends the run, and
+// the state stays restorable.
 struct Listener {
   std::function<void(const Announce&)> on_announce = {};
   std::function<void(const trials::Trial&, const TrialResult&, const Origin&)> on_result = {};

@@ -110,7 +110,7 @@ class Interrupts {
  public:
   explicit Interrupts(runtime::TrialRunner& runner) {
     interrupted = &runner;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = &OnInterrupt;
     sigaction(SIGINT, &action, &before_);
   }
@@ -122,7 +122,7 @@ class Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 
  private:
-  struct sigaction before_ {};
+  struct sigaction before_{};
 };
 
 // A cluster that Run started ends with it.
@@ -219,14 +219,10 @@ Tuner& Tuner::SearchWith(MakeSearch make, bool counts) {
 Tuner& Tuner::ScheduleWith(MakeSchedule make) { return settings_->schedule = std::move(make), *this; }
 Tuner& Tuner::Samples(int samples) { return settings_->samples = samples, *this; }
 Tuner& Tuner::MaxConcurrent(int trials) { return settings_->rules.max_concurrent = trials, *this; }
-Tuner& Tuner::Resources(TrialResources resources) {
-  return settings_->rules.resources = std::move(resources), *this;
-}
+Tuner& Tuner::Resources(TrialResources resources) { return settings_->rules.resources = std::move(resources), *this; }
 Tuner& Tuner::TimeBudget(double seconds) { return settings_->rules.time_budget = seconds, *this; }
 Tuner& Tuner::TimeAttribute(std::string key) { return settings_->rules.time_attr = std::move(key), *this; }
-Tuner& Tuner::Stop(std::map<std::string, double> thresholds) {
-  return settings_->stop = std::move(thresholds), *this;
-}
+Tuner& Tuner::Stop(std::map<std::string, double> thresholds) { return settings_->stop = std::move(thresholds), *this; }
 Tuner& Tuner::MaxFailures(int failures) { return settings_->rules.failure.max_failures = failures, *this; }
 Tuner& Tuner::FailFast(bool yes) { return settings_->rules.failure.fail_fast = yes, *this; }
 Tuner& Tuner::KeepCheckpoints(std::int64_t count, std::string score, Mode order) {

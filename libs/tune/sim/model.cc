@@ -46,9 +46,9 @@ Model::Model(ModelOptions options)
 double Model::Chance(TrialNumber trial, std::int64_t iteration, std::int64_t salt) const {
   auto attempt = attempts_.find(trial);
   const auto n = static_cast<std::uint64_t>(attempt == attempts_.end() ? 0 : attempt->second);
-  return Unit(Mix(Mix(Mix(options_.seed + static_cast<std::uint64_t>(trial) * 1000003) +
-                      static_cast<std::uint64_t>(iteration)) +
-                  n * 77 + static_cast<std::uint64_t>(salt)));
+  return Unit(Mix(
+      Mix(Mix(options_.seed + static_cast<std::uint64_t>(trial) * 1000003) + static_cast<std::uint64_t>(iteration)) +
+      n * 77 + static_cast<std::uint64_t>(salt)));
 }
 
 Amounts Model::Capacity() const {
@@ -108,9 +108,9 @@ void Model::Compute(TrialNumber trial, double now) {
   auto seen = seen_.find(trial);
   const bool again = seen != seen_.end() && iteration <= seen->second.first;
   // Durations do not depend on the attempt, so that a restored run has the order of the undisturbed one.
-  const double took = options_.step_seconds *
-                      (0.5 + Unit(Mix(Mix(options_.seed ^ static_cast<std::uint64_t>(trial)) +
-                                      static_cast<std::uint64_t>(iteration))));
+  const double took =
+      options_.step_seconds *
+      (0.5 + Unit(Mix(Mix(options_.seed ^ static_cast<std::uint64_t>(trial)) + static_cast<std::uint64_t>(iteration))));
   double time = again ? now : process.clock + took;
   if (!again && seen != seen_.end() && iteration == seen->second.first + 1) time = seen->second.second + took;
   time = std::max(time, now);

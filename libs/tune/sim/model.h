@@ -20,13 +20,13 @@ namespace manta::tune::sim {
 struct ModelOptions {
   std::uint64_t seed = 1;
   int nodes = 50;
-  double cpus = 4;                 // of each node
-  double kill = 0.01;              // probability that a result is lost with the process of its trial
-  double node_loss = 0;            // probability that a result is lost with the whole node
-  double error = 0;                // probability that the trainable throws instead of reporting
-  std::int64_t iterations = 10;    // after which a trial returns
+  double cpus = 4;               // of each node
+  double kill = 0.01;            // probability that a result is lost with the process of its trial
+  double node_loss = 0;          // probability that a result is lost with the whole node
+  double error = 0;              // probability that the trainable throws instead of reporting
+  std::int64_t iterations = 10;  // after which a trial returns
   std::int64_t checkpoint_every = 3;
-  double step_seconds = 1;         // of one iteration; drawn from [0.5, 1.5) of it
+  double step_seconds = 1;  // of one iteration; drawn from [0.5, 1.5) of it
 };
 
 // The value that a trial reports: a function of its configuration and the iteration only.
@@ -86,13 +86,13 @@ class Model {
 
   ModelOptions options_;
   std::map<TrialNumber, Process> processes_;
-  std::vector<double> free_;                 // CPUs of each node
+  std::vector<double> free_;  // CPUs of each node
   std::vector<bool> alive_;
   std::priority_queue<Coming, std::vector<Coming>, Later> coming_;
   std::map<TrialNumber, std::int64_t> attempts_;
   std::map<TrialNumber, std::pair<std::int64_t, double>> seen_;  // iteration and time of the last result before a crash
-  std::map<TrialNumber, double> last_result_;                   // when it reported
-  std::set<std::int64_t> lives_now_;                            // of the processes
+  std::map<TrialNumber, double> last_result_;                    // when it reported
+  std::set<std::int64_t> lives_now_;                             // of the processes
   std::map<TrialNumber, int> ends_;
   std::map<TrialNumber, std::int64_t> logged_;
   std::vector<std::string> violations_;

@@ -55,8 +55,8 @@ void Drive(trials::Controller& controller, Model& model, Recorded& log, std::siz
 std::string Outcome(const trials::Controller& controller) {
   std::string text;
   for (const trials::Trial& trial : controller.trials()) {
-    text += std::to_string(trial.number) + " " + trials::NameOf(trial.status) + " " + Describe(trial.config) + " after " +
-            std::to_string(trial.iteration) + " " + std::to_string(trial.cost) + "\n";
+    text += std::to_string(trial.number) + " " + trials::NameOf(trial.status) + " " + Describe(trial.config) +
+            " after " + std::to_string(trial.iteration) + " " + std::to_string(trial.cost) + "\n";
   }
   text += "best " + std::to_string(controller.best().value_or(-1));
   return text;

@@ -13,7 +13,8 @@ std::unique_ptr<Scheduler> SchedulerOf(const SimulationOptions& options) {
   if (options.scheduler == "asha")
     return MakeScheduler(Asha{.max_t = static_cast<double>(options.model.iterations), .seed = options.model.seed});
   if (options.scheduler == "median") return MakeScheduler(MedianStopping{.grace_period = 2});
-  throw std::invalid_argument("there is no scheduler \"" + options.scheduler + "\" in the simulation; use fifo, asha or median");
+  throw std::invalid_argument("there is no scheduler \"" + options.scheduler +
+                              "\" in the simulation; use fifo, asha or median");
 }
 
 class Hash {

@@ -169,8 +169,8 @@ class Controller final : public TrialStates {
   bool finished_ = false;  // the searcher has said so
   bool waiting_ = false;   // the searcher has nothing until a trial ends
   bool metric_seen_ = false;
-  TrialNumber parked_ = -1;        // Process::kParked
-  std::optional<EndRun> ending_;   // ends when no process is left
+  TrialNumber parked_ = -1;       // Process::kParked
+  std::optional<EndRun> ending_;  // ends when no process is left
   std::optional<EndRun> end_;
 };
 

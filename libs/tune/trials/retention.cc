@@ -12,7 +12,7 @@ std::vector<std::string> Retention::Add(Trial& trial, const Checkpoint& checkpoi
     kept.score = static_cast<double>(checkpoint.index);
   } else {
     std::optional<double> score = NumberOf(trial, rules_.score_attribute);
-    kept.score = !score || std::isnan(*score) ? -std::numeric_limits<double>::infinity()
+    kept.score = !score || std::isnan(*score)       ? -std::numeric_limits<double>::infinity()
                  : rules_.score_order == Mode::kMax ? *score
                                                     : -*score;
   }
@@ -23,7 +23,8 @@ std::vector<std::string> Retention::Add(Trial& trial, const Checkpoint& checkpoi
 
 std::vector<std::string> Retention::Clone(Trial& trial, const Checkpoint& checkpoint) {
   Hold(checkpoint.path);
-  trial.checkpoints.push_back({.checkpoint = checkpoint, .score = -std::numeric_limits<double>::infinity(), .owned = false});
+  trial.checkpoints.push_back(
+      {.checkpoint = checkpoint, .score = -std::numeric_limits<double>::infinity(), .owned = false});
   return Trim(trial);
 }
 
@@ -60,14 +61,12 @@ std::vector<std::string> Retention::Trim(Trial& trial) {
   // Ray keeps the best num_to_keep and, beside them, the latest one.
   const auto keep = static_cast<std::size_t>(std::max<std::int64_t>(1, *rules_.num_to_keep));
   while (all.size() > keep) {
-    auto worst = std::min_element(all.begin(), all.end(), [](const KeptCheckpoint& a, const KeptCheckpoint& b) {
-      return a.score < b.score;
-    });
+    auto worst = std::min_element(all.begin(), all.end(),
+                                  [](const KeptCheckpoint& a, const KeptCheckpoint& b) { return a.score < b.score; });
     if (worst + 1 == all.end()) {  // the latest is the worst: one more stays
       if (all.size() == keep + 1) break;
-      worst = std::min_element(all.begin(), all.end() - 1, [](const KeptCheckpoint& a, const KeptCheckpoint& b) {
-        return a.score < b.score;
-      });
+      worst = std::min_element(all.begin(), all.end() - 1,
+                               [](const KeptCheckpoint& a, const KeptCheckpoint& b) { return a.score < b.score; });
     }
     Unref(*worst, dropped);
     all.erase(worst);

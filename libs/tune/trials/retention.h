@@ -14,7 +14,7 @@
 
 namespace manta::tune::trials {
 
-struct CheckpointRules {  // CheckpointConfig
+struct CheckpointRules {                         // CheckpointConfig
   std::optional<std::int64_t> num_to_keep = {};  // none: all; at least 1
   std::string score_attribute = {};              // empty: the later, the better
   Mode score_order = Mode::kMax;

@@ -34,7 +34,7 @@ std::string Join(const std::vector<std::string>& names) {
 
 std::string Suggest(const std::string& wrong, const std::vector<std::string>& names) {
   const std::string* nearest = nullptr;
-  std::size_t best = std::max<std::size_t>(1, wrong.size() / 3) + 1;
+  std::size_t best = std::max<std::size_t>(2, wrong.size() / 3) + 1;
   for (const std::string& name : names) {
     const std::size_t distance = Distance(wrong, name);
     if (distance < best) {

@@ -68,8 +68,7 @@ class OfTrial : public Stopper {
     ++window.count;
     window.values.push_back(*value);
     if (window.values.size() > static_cast<std::size_t>(options_.num_results)) window.values.pop_front();
-    if (window.count < options_.grace_period ||
-        window.values.size() < static_cast<std::size_t>(options_.num_results)) {
+    if (window.count < options_.grace_period || window.values.size() < static_cast<std::size_t>(options_.num_results)) {
       return false;
     }
     if (options_.metric_threshold) {

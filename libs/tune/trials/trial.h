@@ -19,8 +19,8 @@ const char* NameOf(Status status);
 
 struct KeptCheckpoint {
   Checkpoint checkpoint;
-  double score = 0;    // higher is better; nan ranks last
-  bool owned = true;   // false: the folder belongs to the donor of an exploit
+  double score = 0;   // higher is better; nan ranks last
+  bool owned = true;  // false: the folder belongs to the donor of an exploit
 };
 
 struct Trial {
@@ -44,17 +44,17 @@ struct Trial {
   bool has_result = false;
   std::int64_t iteration = 0;  // of the last result that counted
   double time_total = 0;
-  Metrics last;                             // metrics of that result
+  Metrics last;                                            // metrics of that result
   double cost = std::numeric_limits<double>::quiet_NaN();  // of the first objective; lower is better, nan: none
-  std::vector<KeptCheckpoint> checkpoints;  // oldest first; the last one is where a restart begins
+  std::vector<KeptCheckpoint> checkpoints;                 // oldest first; the last one is where a restart begins
   std::int64_t next_checkpoint = 0;
-  int failures = 0;            // counted against max_failures
-  int lost = 0;                // processes lost since the last result that counted
-  double not_before = 0;       // a retry waits until then
-  bool cloned = false;         // while kPausing: the checkpoint to come is older than what it was cloned from
-  TrialNumber donor = -1;      // waits for the checkpoint of this trial, to be cloned from it
-  bool revived = false;        // failed before a restore: searcher and scheduler have counted it as failed
-  std::string error = {};      // text of the last failure
+  int failures = 0;        // counted against max_failures
+  int lost = 0;            // processes lost since the last result that counted
+  double not_before = 0;   // a retry waits until then
+  bool cloned = false;     // while kPausing: the checkpoint to come is older than what it was cloned from
+  TrialNumber donor = -1;  // waits for the checkpoint of this trial, to be cloned from it
+  bool revived = false;    // failed before a restore: searcher and scheduler have counted it as failed
+  std::string error = {};  // text of the last failure
 
   const Checkpoint* latest() const { return checkpoints.empty() ? nullptr : &checkpoints.back().checkpoint; }
   bool ended() const { return status == Status::kTerminated || status == Status::kError; }
