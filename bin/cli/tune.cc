@@ -1,5 +1,5 @@
-// `manta tune`: tuning runs. The trainables of a run are Python functions, so the command is a part of the Python package,
-// and this program hands over to it.
+// `manta tune`: tuning runs. The trainables of a run are Python functions, so the command is a part of the Python
+// package, and this program hands over to it.
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,8 +33,8 @@ int Run(const std::string&, const TuneOptions& options) {
 
 void AddTune(Line& line) {
   auto options = std::make_shared<TuneOptions>();
-  CLI::App* command = AddCommand(line, "tune", "tuning runs: ls, show, best, trials, logs, stop, resume, rm, export",
-                                 options, &Run);
+  CLI::App* command =
+      AddCommand(line, "tune", "tuning runs: ls, show, best, trials, logs, stop, resume, rm, export", options, &Run);
   command->prefix_command();
   command->set_help_flag();
   options->app = command;

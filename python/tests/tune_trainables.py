@@ -30,3 +30,24 @@ class Counter(tune.Trainable):
     def reset_config(self, config):
         self.x, self.n = config["x"], 0
         return True
+
+
+class Growing(tune.Trainable):
+    """Adds x in each of nine steps."""
+
+    def setup(self, config):
+        self.x, self.value = config["x"], 0
+
+    def step(self):
+        self.value += self.x
+        return {"value": self.value, "done": self.iteration >= 8}
+
+    def save_checkpoint(self, folder):
+        return {"value": self.value}
+
+    def load_checkpoint(self, state):
+        self.value = state["value"]
+
+    def reset_config(self, config):
+        self.x = config["x"]
+        return True

@@ -8,7 +8,7 @@ namespace manta::python {
 namespace {
 
 constexpr std::array kAnnounced = {"new", "restored", "retry", "paused", "terminated", "error", "warning"};
-constexpr std::array kReasons = {"complete", "user_stop", "stopper",    "time_budget",
+constexpr std::array kReasons = {"complete",  "user_stop",  "stopper", "time_budget",
                                  "fail_fast", "bad_metric", "broken"};
 
 PyObject* FromOptional(const std::optional<tune::Checkpoint>& checkpoint) {

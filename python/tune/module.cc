@@ -1,5 +1,5 @@
-// The module manta._tune: the tuning library as Python sees it. Everything that a user meets is written in Python on top
-// of it (manta.tune); decisions, the journal and the loggers are native.
+// The module manta._tune: the tuning library as Python sees it. Everything that a user meets is written in Python on
+// top of it (manta.tune); decisions, the journal and the loggers are native.
 #include "convert.h"
 #include "run.h"
 #include "searchers.h"

@@ -1,5 +1,5 @@
-// Reads the options of a searcher or scheduler from a Python dictionary. Each option that is read is counted, so that one
-// that nothing reads is an error and not ignored.
+// Reads the options of a searcher or scheduler from a Python dictionary. Each option that is read is counted, so that
+// one that nothing reads is an error and not ignored.
 #pragma once
 
 #include <string>
@@ -40,9 +40,7 @@ class Options {
     if (PyObject* found = Find(name)) out = TextOf(found) == "max" ? tune::Mode::kMax : tune::Mode::kMin;
   }
   void Read(const char* name, std::vector<tune::Mode>& out) {
-    ForEach(name, [&](PyObject* item) {
-      out.push_back(TextOf(item) == "max" ? tune::Mode::kMax : tune::Mode::kMin);
-    });
+    ForEach(name, [&](PyObject* item) { out.push_back(TextOf(item) == "max" ? tune::Mode::kMax : tune::Mode::kMin); });
   }
   void Read(const char* name, std::vector<double>& out) {
     if (PyDict_GetItemString(dict_, name) != nullptr) out.clear();

@@ -34,8 +34,7 @@ struct Run {
 };
 
 struct RunObject {
-  PyObject_HEAD
-  Run* run;
+  PyObject_HEAD Run* run;
 };
 
 Run& Of(PyObject* self) { return *reinterpret_cast<RunObject*>(self)->run; }
@@ -124,8 +123,8 @@ int Init(PyObject* self, PyObject* args, PyObject*) {
     auto search = SearcherFrom(searcher, &read.foreign_searcher);
     auto schedule = SchedulerFrom(scheduler, &read.foreign_scheduler);
     run->python = read.foreign_searcher || read.foreign_scheduler || resources_of != Py_None;
-    auto stopper = PyDict_Size(thresholds) == 0 ? tune::trials::StopNever()
-                                                : tune::trials::StopAtThreshold(AmountsOf(thresholds));
+    auto stopper =
+        PyDict_Size(thresholds) == 0 ? tune::trials::StopNever() : tune::trials::StopAtThreshold(AmountsOf(thresholds));
     run->controller = std::make_unique<tune::trials::Controller>(std::move(read), std::move(search),
                                                                  std::move(schedule), std::move(stopper));
     if (resources_of != Py_None) {
@@ -275,8 +274,7 @@ PyObject* OpenTrial(PyObject* self, PyObject* args) {
   const char* folder = nullptr;
   PyObject* config = nullptr;
   PyObject* facts = nullptr;
-  if (!PyArg_ParseTuple(args, "LsO!O!", &trial, &folder, &PyDict_Type, &config, &PyDict_Type, &facts))
-    return nullptr;
+  if (!PyArg_ParseTuple(args, "LsO!O!", &trial, &folder, &PyDict_Type, &config, &PyDict_Type, &facts)) return nullptr;
   return Guarded([&] {
     Run& run = Of(self);
     auto files = std::make_unique<TrialFiles>(trial, folder, config, run.kinds);
@@ -325,13 +323,15 @@ PyObject* CompleteResults(PyObject* self, PyObject* args) {
 
 bool Concerns(const std::vector<tune::Action>& actions, std::size_t from, TrialNumber trial) {
   for (std::size_t i = from; i < actions.size(); ++i) {
-    if (const auto* stop = std::get_if<tune::StopTrial>(&actions[i]); stop != nullptr && stop->trial == trial) return true;
+    if (const auto* stop = std::get_if<tune::StopTrial>(&actions[i]); stop != nullptr && stop->trial == trial)
+      return true;
     if (const auto* pause = std::get_if<tune::PauseTrial>(&actions[i]); pause != nullptr && pause->trial == trial)
       return true;
     if (const auto* exploit = std::get_if<tune::ExploitTrial>(&actions[i]);
         exploit != nullptr && exploit->trial == trial)
       return true;
-    if (const auto* save = std::get_if<tune::SaveTrial>(&actions[i]); save != nullptr && save->trial == trial) return true;
+    if (const auto* save = std::get_if<tune::SaveTrial>(&actions[i]); save != nullptr && save->trial == trial)
+      return true;
   }
   return false;
 }
@@ -372,7 +372,8 @@ PyObject* Results(PyObject* self, PyObject* args) {
         const std::size_t before = actions.size();
         Apply(run, tune::Event{now, row.event}, actions);
         bool log = false;
-        for (std::size_t i = before; i < actions.size(); ++i) log = log || std::holds_alternative<tune::LogResult>(actions[i]);
+        for (std::size_t i = before; i < actions.size(); ++i)
+          log = log || std::holds_alternative<tune::LogResult>(actions[i]);
         logged.push_back(log);
         if (Concerns(actions, before, trial)) break;
       }
@@ -388,7 +389,8 @@ PyObject* Results(PyObject* self, PyObject* args) {
       if (PyList_Append(marks.get(), log ? Py_True : Py_False) != 0) throw PythonError{};
     }
     // The answer to a result is implied by the absence of another action.
-    std::erase_if(actions, [](const tune::Action& action) { return std::holds_alternative<tune::ContinueTrial>(action); });
+    std::erase_if(actions,
+                  [](const tune::Action& action) { return std::holds_alternative<tune::ContinueTrial>(action); });
     const Held list = Must(FromActions(actions));
     return PyTuple_Pack(2, list.get(), marks.get());
   });
@@ -496,9 +498,7 @@ PyObject* Counts(PyObject* self, PyObject*) {
                        static_cast<long long>(counts.retries));
 }
 
-PyObject* Size(PyObject* self, PyObject*) {
-  return PyLong_FromSize_t(Of(self).controller->trials().size());
-}
+PyObject* Size(PyObject* self, PyObject*) { return PyLong_FromSize_t(Of(self).controller->trials().size()); }
 
 PyObject* Best(PyObject* self, PyObject*) {
   const std::optional<TrialNumber> best = Of(self).controller->best();

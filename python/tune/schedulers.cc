@@ -101,9 +101,8 @@ tune::Pb2 Pb2Of(Options& given, bool* foreign) {
   tune::Pb2 options;
   ReadPopulation(given, options, foreign);
   given.ForEach("bounds", [&](PyObject* row) {
-    options.bounds.emplace_back(
-        TextOf(PyTuple_GET_ITEM(row, 0)),
-        std::pair(NumberOf(PyTuple_GET_ITEM(row, 1)), NumberOf(PyTuple_GET_ITEM(row, 2))));
+    options.bounds.emplace_back(TextOf(PyTuple_GET_ITEM(row, 0)),
+                                std::pair(NumberOf(PyTuple_GET_ITEM(row, 1)), NumberOf(PyTuple_GET_ITEM(row, 2))));
   });
   return options;
 }
@@ -138,8 +137,7 @@ std::unique_ptr<tune::Scheduler> ResourceChangingOf(Options& given, bool* foreig
     options.allocation = [held](TrialNumber trial, const tune::Report&,
                                 const tune::Bundles& now) -> std::optional<tune::Bundles> {
       const Held bundles = Must(FromBundles(now));
-      const Held answer =
-          Must(PyObject_CallFunction(held->get(), "LO", static_cast<long long>(trial), bundles.get()));
+      const Held answer = Must(PyObject_CallFunction(held->get(), "LO", static_cast<long long>(trial), bundles.get()));
       if (answer.get() == Py_None) return std::nullopt;
       return BundlesOf(answer.get());
     };
@@ -239,8 +237,8 @@ class Foreign final : public tune::Scheduler {
   tune::Decision OnResult(TrialNumber trial, const tune::Report& report, const tune::TrialStates&) override {
     const Held time = Must(FromOptional(report.time));
     const Held value = Must(FromOptional(report.value));
-    const Held answer = Must(PyObject_CallMethod(object_.get(), "on_result", "LOO", static_cast<long long>(trial),
-                                                 time.get(), value.get()));
+    const Held answer = Must(
+        PyObject_CallMethod(object_.get(), "on_result", "LOO", static_cast<long long>(trial), time.get(), value.get()));
     const long kind = PyLong_AsLong(answer.get());
     if (kind == -1 && PyErr_Occurred() != nullptr) throw PythonError{};
     tune::Decision decision;

@@ -15,8 +15,7 @@ using tune::TrialNumber;
 // ---- native searchers for Python ----
 
 struct SearcherObject {
-  PyObject_HEAD
-  std::shared_ptr<tune::Searcher>* searcher;
+  PyObject_HEAD std::shared_ptr<tune::Searcher>* searcher;
   bool one_value;  // it does not learn: of several objectives it is told the first
 };
 
@@ -96,9 +95,46 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Read("separable", options.separable);
     std::string restart = "ipop";
     given.Read("restart", restart);
-    options.restart = restart == "bipop" ? tune::CmaEs::Restart::kBipop
+    options.restart = restart == "bipop"  ? tune::CmaEs::Restart::kBipop
                       : restart == "ipop" ? tune::CmaEs::Restart::kIpop
                                           : tune::CmaEs::Restart::kNone;
+    given.Done(kind);
+    return MakeSearcher(space, options);
+  }
+#endif
+#ifdef MANTA_TUNE_gp
+  if (kind == "gp") {
+    auto options = WithRewards<tune::Gp>(given);
+    given.Read("n_startup_trials", options.n_startup_trials);
+    given.Read("kappa", options.kappa);
+    std::string acquisition = "log_ei";
+    given.Read("acquisition", acquisition);
+    options.acquisition = acquisition == "lcb"        ? tune::Gp::Acquisition::kLowerBound
+                          : acquisition == "pi"       ? tune::Gp::Acquisition::kProbability
+                          : acquisition == "gp_hedge" ? tune::Gp::Acquisition::kHedge
+                                                      : tune::Gp::Acquisition::kLogExpectedImprovement;
+    given.Done(kind);
+    return MakeSearcher(space, options);
+  }
+#endif
+#ifdef MANTA_TUNE_nsga2
+  if (kind == "nsga2") {
+    auto options = WithRewards<tune::Nsga2>(given);
+    given.Read("modes", options.modes);
+    given.Read("population", options.population);
+    given.Read("crossover_probability", options.crossover_probability);
+    given.Read("mutation_probability", options.mutation_probability);
+    given.Done(kind);
+    return MakeSearcher(space, options);
+  }
+#endif
+#ifdef MANTA_TUNE_bohb
+  if (kind == "bohb") {
+    auto options = WithRewards<tune::Bohb>(given);
+    given.Read("min_points_in_model", options.min_points_in_model);
+    given.Read("top_n_percent", options.top_n_percent);
+    given.Read("num_samples", options.num_samples);
+    given.Read("random_fraction", options.random_fraction);
     given.Done(kind);
     return MakeSearcher(space, options);
   }
@@ -216,12 +252,11 @@ void Free(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    {"ask", Ask, METH_O, nullptr},       {"tell", Tell, METH_VARARGS, nullptr}, {"report", Report, METH_VARARGS, nullptr},
-    {"fail", Fail, METH_O, nullptr},     {"save", Save, METH_NOARGS, nullptr},  {"load", Load, METH_O, nullptr},
+    {"ask", Ask, METH_O, nullptr},   {"tell", Tell, METH_VARARGS, nullptr}, {"report", Report, METH_VARARGS, nullptr},
+    {"fail", Fail, METH_O, nullptr}, {"save", Save, METH_NOARGS, nullptr},  {"load", Load, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
-PyType_Slot slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
+PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
 PyType_Spec spec = {"manta._tune.Searcher", sizeof(SearcherObject), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 

@@ -30,10 +30,21 @@ struct Keys {
   PyObject* hostname = PyUnicode_InternFromString("hostname");
   PyObject* node_ip = PyUnicode_InternFromString("node_ip");
   // Of these, the keys that a decision never depends on: they are logged, but not part of the event.
-  std::unordered_set<std::string> not_in_event = {
-      "time_this_iter_s", "timestamp", "date",          "time_since_restore", "iterations_since_restore",
-      "config",           "trial_id",  "experiment_tag", "pid",                "hostname",
-      "node_ip",          "done",      "checkpoint_dir_name", "training_iteration", "time_total_s"};
+  std::unordered_set<std::string> not_in_event = {"time_this_iter_s",
+                                                  "timestamp",
+                                                  "date",
+                                                  "time_since_restore",
+                                                  "iterations_since_restore",
+                                                  "config",
+                                                  "trial_id",
+                                                  "experiment_tag",
+                                                  "pid",
+                                                  "hostname",
+                                                  "node_ip",
+                                                  "done",
+                                                  "checkpoint_dir_name",
+                                                  "training_iteration",
+                                                  "time_total_s"};
 };
 
 const Keys& keys() {
@@ -62,8 +73,7 @@ TrialFiles::TrialFiles(tune::TrialNumber number, const std::string& folder, PyOb
   for (auto& [key, text] : flat.json) config_json_["config/" + key] = text;
   if (kinds.csv) loggers_.push_back(tune::loggers::MakeCsvLogger(folder));
   if (kinds.json) loggers_.push_back(tune::loggers::MakeJsonLogger(folder));
-  if (kinds.tensorboard)
-    loggers_.push_back(tune::loggers::MakeTensorBoardLogger(folder, flat_, HostName(), Now()));
+  if (kinds.tensorboard) loggers_.push_back(tune::loggers::MakeTensorBoardLogger(folder, flat_, HostName(), Now()));
 }
 
 void TrialFiles::Begin(PyObject* process_facts, std::int64_t iteration, double time_total, double now) {

@@ -1,5 +1,5 @@
-// The results of one trial on their way to the journal and to the files that people read: completes each result with the
-// automatic keys and writes it with the native loggers.
+// The results of one trial on their way to the journal and to the files that people read: completes each result with
+// the automatic keys and writes it with the native loggers.
 //
 // Complete and Read need the GIL; Write does not.
 #pragma once
@@ -22,9 +22,9 @@ struct LoggerKinds {
 
 // One result, read from its dictionary.
 struct Row {
-  tune::TrialResult event;                   // the user's metrics only
-  tune::Metrics metrics;                     // and the automatic keys
-  std::map<std::string, std::string> json;   // values that are neither numbers nor text
+  tune::TrialResult event;                  // the user's metrics only
+  tune::Metrics metrics;                    // and the automatic keys
+  std::map<std::string, std::string> json;  // values that are neither numbers nor text
   double timestamp = 0;
 };
 

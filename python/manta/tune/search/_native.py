@@ -40,9 +40,18 @@ class TPESearch(NativeSearcher):
 
 
 class GPSearch(NativeSearcher):
-    """Gaussian process with log-EI."""
+    """Gaussian process. `acquisition`: "log_ei", "lcb", "pi" or "gp_hedge"; `kappa` belongs to "lcb"."""
 
     kind = "gp"
+
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, n_startup_trials: int | None = None, acquisition: str | None = None,
+                 kappa: float | None = None) -> None:
+        if acquisition not in (None, "log_ei", "lcb", "pi", "gp_hedge"):
+            raise ValueError(f"GPSearch(acquisition={acquisition!r}): it must be 'log_ei', 'lcb', 'pi' or 'gp_hedge'")
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed,
+                         n_startup_trials=n_startup_trials, acquisition=acquisition, kappa=kappa)
 
 
 class CMAESSearch(NativeSearcher):
@@ -86,8 +95,23 @@ class BOHBSearch(NativeSearcher):
 
     kind = "bohb"
 
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, min_points_in_model: int | None = None, top_n_percent: float | None = None,
+                 num_samples: int | None = None, random_fraction: float | None = None) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed,
+                         min_points_in_model=min_points_in_model, top_n_percent=top_n_percent, num_samples=num_samples,
+                         random_fraction=random_fraction)
+
 
 class NSGA2Search(NativeSearcher):
     """Several objectives: metric and mode are lists."""
 
     kind = "nsga2"
+
+    def __init__(self, space: dict[str, Any] | None = None, metric: Any = None, mode: Any = None,
+                 points_to_evaluate: _Points = None, evaluated_rewards: list[float] | None = None,
+                 seed: int | None = None, population: int | None = None, crossover_probability: float | None = None,
+                 mutation_probability: float | None = None) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed, population=population,
+                         crossover_probability=crossover_probability, mutation_probability=mutation_probability)
