@@ -1,5 +1,6 @@
 """The command `manta tune`."""
 import csv
+import glob
 import io
 import json
 import os
@@ -82,9 +83,9 @@ def train(config):
 
 tune.Tuner(train, run_config=tune.RunConfig(storage_path={folder!r}, name="long")).fit()
 """)
-    running = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert eventually(lambda: any(os.path.exists(os.path.join(folder, "long", name, "result.json"))
-                                  for name in (os.listdir(f"{folder}/long") if os.path.isdir(f"{folder}/long") else [])))
+    running = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True)
+    assert eventually(lambda: glob.glob(f"{folder}/long/*/result.json"))
     manta_tune("stop", "long")
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out

@@ -97,6 +97,17 @@ def test_a_killed_process_is_no_failure(fit, tmp_path):
     assert fit(train)[0].metrics["a"] == 1
 
 
+def test_a_trial_that_hangs_is_killed_and_shows_its_stacks(fit):
+    def train(config):
+        import time
+
+        tune.report({"a": 1})
+        time.sleep(1000)
+
+    grid = fit(train, failure=tune.FailureConfig(report_timeout_s=0.5))
+    assert "did not report for 0.5 s" in str(grid.errors[0]) and "in train" in str(grid.errors[0])
+
+
 def test_fail_fast_ends_the_run_and_raise_raises(fit):
     def train(config):
         raise KeyError("first")

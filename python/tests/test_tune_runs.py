@@ -324,3 +324,42 @@ def test_result_from_path_reads_a_trial(fit):
     result = fit(square, {"x": 1})[0]
     again = tune.Result.from_path(result.path)
     assert again.metrics["loss"] == 4 and again.config == {"x": 1}
+
+
+def test_a_time_budget_ends_the_run(fit):
+    def train(config):
+        import time
+
+        while True:
+            time.sleep(0.01)
+            tune.report({"a": 1})
+
+    grid = fit(train, num_samples=-1, time_budget_s=0.5)
+    assert len(grid) >= 1 and grid.num_errors == 0
+
+
+def test_the_environment_chooses_folders_and_loggers(fit, tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_RESULT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    monkeypatch.setenv("TUNE_MAX_LEN_IDENTIFIER", "10")
+    grid = tune.Tuner(square, param_space={"x": 1}, run_config=tune.RunConfig(
+        verbose=0, callbacks=[tune.logger.JsonLoggerCallback()])).fit()
+    assert grid.experiment_path.startswith(str(tmp_path / "elsewhere"))
+    assert set(os.listdir(grid[0].path)) == {"params.json", "params.pkl", "result.json"}
+    assert os.path.basename(grid[0].path).startswith("square_") and len(os.path.basename(grid[0].path)) == 30
+
+
+def test_registered_names_and_experiments_run(tmp_path):
+    tune.register_trainable("by_name", square)
+    trials = tune.run_experiments({"exp": {"run": "by_name", "config": {"x": 2}, "storage_path": str(tmp_path)}},
+                                  verbose=0)
+    assert trials[0].last_result["loss"] == 1 and os.path.isdir(tmp_path / "exp")
+    again = tune.run("by_name", name="exp", config={"x": 2}, storage_path=str(tmp_path), resume=True, verbose=0)
+    assert len(again.trials) == 1 and again.experiment_path == str(tmp_path / "exp")
+
+
+def test_a_reporter_of_the_user_prints_its_columns(fit, capsys):
+    reporter = tune.CLIReporter(metric_columns=["loss"], parameter_columns=["x"], max_report_frequency=0)
+    fit(square, {"x": tune.grid_search([1, 2])}, run={"progress_reporter": reporter, "verbose": 1})
+    out = capsys.readouterr().out
+    assert "Trial name" in out and "2 TERMINATED" in out and "loss" in out

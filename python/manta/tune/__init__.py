@@ -37,7 +37,7 @@ _WHERE = {
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 _MODULES = ("analysis", "callback", "error", "experiment", "logger", "progress_reporter", "registry", "result_grid",
-            "sample", "schedulers", "search", "stopper", "trainable", "tuner", "integration")
+            "sample", "schedulers", "search", "stopper", "trainable", "tuner")
 
 __all__ = sorted(_MODULE_OF)
 

@@ -1,6 +1,7 @@
 """Runs trials as actors: one process each, or with reuse_actors one process for several trials after each other."""
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .. import _runtime
@@ -14,11 +15,12 @@ _ONCE = {"max_restarts": 0, "max_task_retries": 0}  # the controller decides abo
 class Slot:
     """The process of a trial, and the call that it answers now."""
 
-    __slots__ = ("actor", "group", "key", "call", "number")
+    __slots__ = ("actor", "group", "key", "call", "number", "since")
 
     def __init__(self, number: int, actor: Any, group: Any, key: Any) -> None:
         self.number, self.actor, self.group, self.key = number, actor, group, key
         self.call = ""  # "start", "go_on", "save", "clone", "stop", "finish"
+        self.since = 0.0  # when it was made
 
 
 class Executor:
@@ -99,7 +101,7 @@ class Executor:
     # ---- processes ----
 
     def _call(self, slot: Slot, name: str, ref: Any) -> None:
-        slot.call = name
+        slot.call, slot.since = name, time.monotonic()
         self.calls[ref] = slot
 
     def _create(self, number: int, factory: PlacementGroupFactory, key: Any) -> Slot:

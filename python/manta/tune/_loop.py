@@ -16,12 +16,13 @@ from ._adapters import PICKLED
 from ._executor import Executor, Slot
 from ._process import pickled_error
 from ._resources import PlacementGroupFactory
-from ._session import Order
+from ._session import STACKS, Order
 from ._trial import Trial, folder_name
 from .error import TuneError
 
 _USER_ERROR, _WORKER_LOST, _CHECKPOINT_LOST = 0, 1, 3  # manta::tune::FailureKind
 _TICK_S = 0.5  # the longest time without a look at clocks and the screen
+_STACKS_S = 0.5  # that a trial without a report has to write its stacks
 _STATE_S = 10.0  # between two files for people
 _RESOURCES_S = 5.0
 
@@ -116,6 +117,8 @@ class Loop:
             for _, number in events:
                 self._do(self.native.stop(self.now(), number))
         now = time.monotonic()
+        if self.plan.run_config.failure_config.report_timeout_s is not None:
+            self._look_for_hangs(now)
         if self.native.next_tick() <= self.now():
             self._do(self.native.tick(self.now()))
         stopper = self.plan.stopper
@@ -346,6 +349,24 @@ class Loop:
             self.plan.failing = -1
             return
         self._failed(trial, *crash_text(text), b"")
+
+    def _look_for_hangs(self, now: float) -> None:
+        """report_timeout_s: a trial that does not report in time has failed."""
+        limit = self.plan.run_config.failure_config.report_timeout_s
+        for ref, slot in list(self.executor.calls.items()):
+            if slot.call not in ("start", "go_on", "clone") or now - slot.since < limit + _STACKS_S:
+                continue
+            del self.executor.calls[ref]
+            trial = self.trials[slot.number]
+            self._function_running.discard(slot.number)
+            self.executor.end(slot)
+            try:
+                with open(os.path.join(trial.path, STACKS)) as file:
+                    stacks = file.read()
+            except FileNotFoundError:
+                stacks = ""
+            short = f"the trial did not report for {limit:g} s (report_timeout_s)"
+            self._failed(trial, short, f"{short}; its stacks:\n{stacks}", b"")
 
     # ---- actions ----
 

@@ -232,7 +232,7 @@ class Plan:
         rules = {
             "objectives": self.objectives(), "time_attr": getattr(self.scheduler, "_time_attr", "training_iteration"),
             "num_samples": -1 if counts_itself else samples - (self.extra if samples > 0 else 0),
-            "max_concurrent": self.limit,
+            "max_concurrent": self.limit, "queue_ahead": int(os.environ.get("TUNE_MAX_PENDING_TRIALS_PG", "1")),
             "time_budget": float(self.tune_config.time_budget_s or 0),  # type: ignore[arg-type]
             "strict_metric": os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") != "1",
             "can_save": self.is_class, "reuse_actors": self.reuse, "resources": (default.bundles, default.strategy),
@@ -342,7 +342,8 @@ class Plan:
         order.experiment_name, order.experiment_dir = self.name, self.folder
         order.config, order.resources = trial.config, trial.placement_group_factory
         order.sync = self.sync
-        assert self.run_config.checkpoint_config is not None
+        assert self.run_config.checkpoint_config is not None and self.run_config.failure_config is not None
+        order.report_timeout = self.run_config.failure_config.report_timeout_s
         order.frequency = self.run_config.checkpoint_config.checkpoint_frequency
         order.chdir = os.environ.get("RAY_CHDIR_TO_TRIAL_DIR", "1") != "0"
         to_file = self.run_config.log_to_file

@@ -137,6 +137,7 @@ class Process:
         until = time.monotonic() + _BATCH_S
         try:
             while True:
+                session.watch(True)
                 result = thing.train()
                 done = bool(result.get("done"))
                 every = session.order.frequency
@@ -178,6 +179,8 @@ class Process:
             sys.stderr = first if err == out else _Tee(os.path.join(order.trial_dir, err), sys.stderr)  # type: ignore
 
     def _leave(self) -> None:
+        if self._session is not None:
+            self._session.watch(False)
         self._session = _session.current = None
         if self._streams is not None:
             sys.stdout, sys.stderr = self._streams

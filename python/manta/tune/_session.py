@@ -10,6 +10,7 @@ from ._checkpoint import Checkpoint, persist
 
 __all__ = ["TuneContext", "get_checkpoint", "get_context", "report"]
 
+STACKS = "stacks.txt"  # of a trial that did not report in time
 WINDOW = 4096  # results that a trial may be ahead of the driver, if nothing may stop it
 
 
@@ -36,6 +37,7 @@ class Order:
         self.frequency = 0  # checkpoint_frequency
         self.chdir = True
         self.time_total = 0.0
+        self.report_timeout: float | None = None
 
 
 class Session:
@@ -52,6 +54,17 @@ class Session:
         self.sent = 0  # results that the driver has not acknowledged
         self.stopped = False
         self.end: tuple[Any, ...] | None = None
+        self._stacks = open(f"{order.trial_dir}/{STACKS}", "w") if order.report_timeout else None
+        self.watch(True)
+
+    def watch(self, on: bool) -> None:
+        """With a report_timeout_s: the stacks of a trial that computes for longer are written to a file."""
+        if self._stacks is not None:
+            import faulthandler
+
+            faulthandler.cancel_dump_traceback_later()
+            if on:
+                faulthandler.dump_traceback_later(float(self.order.report_timeout or 0), file=self._stacks)
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         folder = None
@@ -71,10 +84,14 @@ class Session:
             limit = 1 if self.order.sync else WINDOW
             if len(self.results) == 1:
                 self.changed.notify_all()
+            if self._stacks is not None:
+                self.watch(False)
             while len(self.results) + self.sent >= limit and not self.stopped:
                 self.changed.wait()
             if self.stopped:
                 raise StopTrial
+        if self._stacks is not None:
+            self.watch(True)
 
     def finish(self, end: tuple[Any, ...], last: dict[str, Any] | None = None) -> None:
         """The function has ended; `last` is the result that it returned."""

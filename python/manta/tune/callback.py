@@ -1,6 +1,8 @@
 """Callbacks: a user's code that sees what happens in a run, under Ray's names."""
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 __all__ = ["Callback", "CallbackList"]
@@ -75,6 +77,7 @@ class CallbackList:
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> None:
         for one in self._of(method):
+            started = time.monotonic()
             try:
                 getattr(one, method)(*args, **kwargs)
             except Exception as error:
@@ -83,6 +86,9 @@ class CallbackList:
                 text = f"callback {type(one).__name__}.{method} raised {type(error).__name__}: {error}"
                 raise TuneError(f"{text}. The run has ended; its state is complete: repair the callback and restore "
                                 "the run") from error
+            took = time.monotonic() - started
+            if took > float(os.environ.get("TUNE_WARN_THRESHOLD_S", "0.5")):
+                print(f"tune: callback {type(one).__name__}.{method} took {took:.1f} s; trials wait for it", flush=True)
 
     def get_state(self) -> dict[int, Any]:
         out = {}

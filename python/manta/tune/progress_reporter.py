@@ -165,7 +165,9 @@ class Screen:
         self._recent = [*self._recent[-4:], trial]
         if self._verbose and not self._terminal and self._reporter is None:
             print(self._line(trial), flush=True)
-        if trial.status == Trial.ERROR and self._verbose and self._terminal:
+        if trial.status == Trial.ERROR and self._verbose and os.environ.get("TUNE_PRINT_ALL_TRIAL_ERRORS") == "1":
+            self.note(f"trial {trial.number} failed:\n{trial.get_error()}")
+        elif trial.status == Trial.ERROR and self._verbose and self._terminal:
             self.note(f"trial {trial.number} failed: {trial.error_text}  → {self._place(trial)}")
 
     def _place(self, trial: Trial) -> str:
