@@ -57,6 +57,7 @@ def test_the_median_rule_stops_bad_trials(fit):
 
 def test_population_based_training_clones_checkpoints_and_writes_its_policy(fit):
     pbt = PopulationBasedTraining(time_attr="training_iteration", perturbation_interval=2, quantile_fraction=0.5,
+                                  synch=True,
                                   hyperparam_mutations={"x": [1, 2, 4, 8]})
     grid = fit(Growing, {"x": tune.grid_search([1, 8])}, metric="value", mode="max", scheduler=pbt, seed=1)
     assert grid.num_errors == 0
@@ -78,6 +79,7 @@ def test_a_function_of_the_user_explores(fit):
         return {**config, "x": 100}
 
     pbt = PopulationBasedTraining(time_attr="training_iteration", perturbation_interval=2, quantile_fraction=0.5,
+                                  synch=True,
                                   custom_explore_fn=explore, hyperparam_mutations={"x": [1, 2]})
     grid = fit(Growing, {"x": tune.grid_search([1, 2]), "name": "const"}, metric="value", mode="max", scheduler=pbt)
     assert grid.num_errors == 0 and seen and seen[0]["name"] == "const"

@@ -51,6 +51,9 @@ class ResourceChangingScheduler(NativeScheduler):
         super().__init__(time_attr, self._base.metric, self._base._mode)
         self.trial_of: Callable[[int], tuple[Any, Any, dict[str, Any]]] | None = None  # set by the run
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "trial_of": None}
+
     def spec(self, mode: str, seed: int | None, space: Any) -> tuple[str, dict[str, Any]]:
         base: Any = ("fifo", {})
         if isinstance(self._base, NativeScheduler):
