@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,7 +37,9 @@ void AddTune(Line& line) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* command =
       AddCommand(line, "tune", "tuning runs: ls, show, best, trials, logs, stop, resume, rm, export", options, &Run);
+  command->allow_extras();
   command->prefix_command();
+  command->fallthrough(false);  // --help is the Python command's, too
   command->set_help_flag();
   options->app = command;
 }

@@ -279,3 +279,26 @@ def test_errored_trials_are_resumed_on_request(fit, tmp_path):
     assert again.num_errors == 1
     assert [result.metrics["a"] for result in
             tune.Tuner.restore(grid.experiment_path, train, restart_errored=True).fit()] == [0, 1]
+
+
+def test_a_searcher_of_the_user_is_restored_with_its_state(fit):
+    class Mine(tune.search.Searcher):
+        def __init__(self):
+            super().__init__()
+            self.asked, self.told = 0, []
+
+        def suggest(self, trial_id):
+            self.asked += 1
+            return {"x": self.asked, "before": len(self.told)}
+
+        def on_trial_complete(self, trial_id, result=None, error=False):
+            self.told.append(result["a"])
+
+    def train(config):
+        return {"a": config["x"]}
+
+    grid = fit(train, metric="a", mode="max", num_samples=3, search_alg=Mine(), max_concurrent_trials=1)
+    assert [result.config["x"] for result in grid] == [1, 2, 3]
+    again = tune.Tuner.restore(grid.experiment_path, train, num_samples=2).fit()
+    assert [result.config["x"] for result in again] == [1, 2, 3, 4, 5]
+    assert [result.config["before"] for result in again] == [0, 1, 2, 3, 4]
