@@ -21,8 +21,10 @@ struct TuneOptions {
 int Run(const std::string&, const TuneOptions& options) {
   const char* chosen = std::getenv("MANTA_PYTHON");
   std::vector<std::string> words = {chosen != nullptr ? chosen : "python3", "-m", "manta.tune"};
-  for (const std::string& word : options.app->remaining()) words.push_back(word);
+  const std::vector<std::string> rest = options.app->remaining();
+  words.insert(words.end(), rest.begin(), rest.end());
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());

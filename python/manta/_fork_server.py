@@ -7,7 +7,7 @@ import os
 import sys
 
 # Modules that a driver has loaded and its workers will want, too: loaded once here, they are shared.
-PRELOAD = ("numpy", "asyncio", "torch", "manta.tune._process")
+PRELOAD = ("numpy", "asyncio", "torch")
 
 # Sets have the same order in all workers of a job, whatever node they are on: what an actor or a task does a second
 # time, in another process, it does the same way. That is decided when an interpreter starts, so it starts once more.
@@ -34,7 +34,8 @@ def command(variables: dict[str, str], job: str | None = None) -> list[str]:
     flags = [word for word in subprocess._args_from_interpreter_flags() if word != "-i"]  # type: ignore[attr-defined]
     order = {
         "path": [entry or os.getcwd() for entry in sys.path],
-        "preload": [name for name in PRELOAD if name in sys.modules],
+        "preload": [*(name for name in PRELOAD if name in sys.modules),
+                    *(["manta.tune._process"] if "manta.tune" in sys.modules else [])],  # a trial's part of it
         "variables": variables,
         "hash_seed": _hash_seed(zlib.crc32(job.encode()) if job else int.from_bytes(os.urandom(4), "little")),
     }

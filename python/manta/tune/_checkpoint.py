@@ -5,8 +5,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +39,9 @@ class Checkpoint:
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files; into a new temporary folder when none is named."""
+        import tempfile
+        import uuid
+
         new = os.path.join(tempfile.gettempdir(), f"checkpoint_{uuid.uuid4().hex}")
         target = new if path is None else os.fspath(path)
         shutil.copytree(self.path, target, dirs_exist_ok=True)

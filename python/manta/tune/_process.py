@@ -205,22 +205,23 @@ class _Tee:
         return getattr(self._other, name)
 
 
-_known: tuple[int, str, str] | None = None
+def _host() -> tuple[str, str]:
+    """(hostname, node_ip). A lookup may take long: the server that workers are forks of makes it once."""
+    import socket
+
+    name = socket.gethostname()
+    try:
+        return name, socket.gethostbyname(name)
+    except OSError:
+        return name, "127.0.0.1"
+
+
+_HOST = _host()
 
 
 def _facts() -> tuple[int, str, str]:
     """(pid, hostname, node_ip)"""
-    global _known
-    if _known is None or _known[0] != os.getpid():
-        import socket
-
-        name = socket.gethostname()
-        try:
-            address = socket.gethostbyname(name)
-        except OSError:
-            address = "127.0.0.1"
-        _known = os.getpid(), name, address
-    return _known
+    return os.getpid(), *_HOST
 
 
 def _described(error: BaseException) -> tuple[str, str, bytes]:

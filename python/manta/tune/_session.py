@@ -1,7 +1,6 @@
 """What a trial's own code calls: report, get_checkpoint, get_context. One trial at a time per process."""
 from __future__ import annotations
 
-import difflib
 import threading
 import time
 from typing import Any
@@ -180,6 +179,8 @@ class TuneContext:
         raise NotImplementedError("TuneContext.get_storage is internal to Ray: use get_trial_dir()")
 
     def __getattr__(self, name: str) -> Any:
+        import difflib
+
         close = difflib.get_close_matches(name, [key for key in dir(TuneContext) if key.startswith("get_")], 1)
         hint = f". Did you mean {close[0]}?" if close else ""
         raise AttributeError(f"TuneContext has no attribute {name!r}{hint}")
