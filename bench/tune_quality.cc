@@ -218,7 +218,9 @@ Entry Make(const std::string& name, int most) {
 
 int main(int argc, char** argv) {
   std::vector<Entry> entries = {Make<tune::Random>("random", 200), Make<tune::Sobol>("sobol", 200),
-                                Make<tune::Tpe>("tpe", 200), Make<tune::CmaEs>("cmaes", 200)};
+                                Make<tune::Tpe>("tpe", 200),       Make<tune::CmaEs>("cmaes", 200),
+                                Make<tune::Gp>("gp", 100),         Make<tune::Nsga2>("nsga2", 200),
+                                Make<tune::Bohb>("bohb", 200)};
   bool speed = argc > 1 && std::string(argv[1]) == "speed";
   int seeds = argc > 1 ? std::atoi(argv[1]) : 30;
   auto wanted = [&](const std::string& name) {

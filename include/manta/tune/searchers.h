@@ -39,7 +39,47 @@ struct CmaEs {
   Restart restart = Restart::kIpop;
 };
 
+// Gaussian process, for few and expensive trials.
+struct Gp {
+  // kHedge: the three others propose, and the one with the better predicted value is drawn more often.
+  enum class Acquisition { kLogExpectedImprovement, kLowerBound, kProbability, kHedge };
+  std::uint64_t seed = 0;
+  Mode mode = Mode::kMin;
+  std::vector<Config> points_to_evaluate = {};
+  std::vector<double> evaluated_rewards = {};
+  int n_startup_trials = 7;  // results before the model is used; until then Sobol points
+  Acquisition acquisition = Acquisition::kLogExpectedImprovement;
+  double kappa = 2;  // of kLowerBound: how many deviations below the mean
+};
+
+// Genetic search for one or more objectives.
+struct Nsga2 {
+  std::uint64_t seed = 0;
+  Mode mode = Mode::kMin;
+  std::vector<Config> points_to_evaluate = {};
+  std::vector<double> evaluated_rewards = {};
+  std::vector<Mode> modes = {};  // more than one objective: their modes, instead of mode
+  int population = 50;
+  double crossover_probability = 0.9;
+  double mutation_probability = -1;  // of each key; below 0: one key on average
+};
+
+// The searcher of BOHB: learns from intermediate results, budget by budget. Its scheduler is HyperBandForBOHB.
+struct Bohb {
+  std::uint64_t seed = 0;
+  Mode mode = Mode::kMin;
+  std::vector<Config> points_to_evaluate = {};
+  std::vector<double> evaluated_rewards = {};
+  int min_points_in_model = 0;  // 0: the number of keys + 1
+  double top_n_percent = 15;    // these results of a budget are the good ones
+  int num_samples = 64;         // candidates for a proposal
+  double random_fraction = 1.0 / 3;
+};
+
 std::unique_ptr<Searcher> MakeSearcher(const Space& space, const Tpe& options);
+std::unique_ptr<Searcher> MakeSearcher(const Space& space, const Gp& options);
+std::unique_ptr<Searcher> MakeSearcher(const Space& space, const Nsga2& options);
+std::unique_ptr<Searcher> MakeSearcher(const Space& space, const Bohb& options);
 std::unique_ptr<Searcher> MakeSearcher(const Space& space, const CmaEs& options);
 
 }  // namespace manta::tune
