@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "manta/tune/schedule.h"
-#include "tune/search/testing/traces.h"
+#include "tune/search/traces.h"
 
 namespace manta::tune {
 namespace {

@@ -246,7 +246,7 @@ class Pb2Scheduler : public Population {
     if (!current_.empty()) {
       for (const auto& taken : current_) points.push_back(Unit(fixed, taken));
       values.resize(points.size(), 0);
-      variance = TimeGp::Fit(std::move(points), std::move(values), kNoise);
+      variance = TimeGp::Fit(points, values, kNoise);
     }
     auto best = Acquisition(std::move(mean), std::move(variance), fixed).Best(paths_.size(), random);
     for (std::size_t i = 0; i < best.size(); ++i)

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "manta/tune/population.h"
-#include "tune/search/testing/traces.h"
 #include "tune/search/time_gp.h"
+#include "tune/search/traces.h"
 
 namespace manta::tune {
 namespace {

@@ -38,8 +38,8 @@ Value Draw(const std::string& path, const Mutation& mutation, Stream& random) {
   }
   if (const auto* function = std::get_if<std::function<Value()>>(&mutation)) return (*function)();
   Encoding encoding(Space(std::vector<Space::Parameter>{{path, std::get<Domain>(mutation)}}));
-  std::vector<double> unit;
-  for (std::size_t i = 0; i < encoding.size(); ++i) unit.push_back(random.Uniform());
+  std::vector<double> unit(encoding.size());
+  for (double& coordinate : unit) coordinate = random.Uniform();
   return encoding.Decode(unit).at(path);
 }
 

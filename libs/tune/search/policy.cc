@@ -138,7 +138,9 @@ class Parser {
       text += c;
     } else {
       unsigned code = 0;
-      if (rest_.size() < 4 || std::from_chars(rest_.data(), rest_.data() + 4, code, 16).ptr != rest_.data() + 4) {
+      std::string digits(rest_.substr(0, 4));
+      const char* end = digits.data() + digits.size();
+      if (digits.size() < 4 || std::from_chars(digits.data(), end, code, 16).ptr != end) {
         Fail("an escape is incomplete");
       }
       rest_.remove_prefix(4);
@@ -156,7 +158,7 @@ class Parser {
     Skip();
     if (rest_.starts_with('"')) return Text();
     auto end = rest_.find_first_of(",]} \t\r");
-    std::string_view word = rest_.substr(0, end);
+    std::string word(rest_.substr(0, end));
     rest_.remove_prefix(word.size());
     if (word == "true") return true;
     if (word == "false") return false;

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tune/search/testing/traces.h"
+#include "tune/search/traces.h"
 
 namespace manta::tune {
 namespace {

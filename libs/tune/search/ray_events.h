@@ -1,5 +1,4 @@
-// Decisions of Ray Tune 2.60's schedulers on seeded events, by testing/record_ray_traces.py. testing/traces.h
-// describes the format.
+// Decisions of Ray Tune 2.60 on seeded events, by testing/record_ray_traces.py. traces.h describes the format.
 #pragma once
 
 namespace manta::tune {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tune/search/testing/traces.h"
+#include "tune/search/traces.h"
 
 namespace manta::tune {
 namespace {

@@ -58,7 +58,7 @@ TimeGp::Prediction TimeGp::Predict(std::span<const double> point) const {
 }
 
 // A pattern search over the logarithms: three parameters and a smooth function need no gradients.
-TimeGp TimeGp::Fit(std::vector<std::vector<double>> points, std::vector<double> values, double noise) {
+TimeGp TimeGp::Fit(const std::vector<std::vector<double>>& points, const std::vector<double>& values, double noise) {
   constexpr std::array<double, 3> kLow = {1e-5, 1e-5, 1e-5};
   constexpr std::array<double, 3> kHigh = {1e5, 1e5, 0.5};
   TimeGp best(points, values, {}, noise);

@@ -24,7 +24,7 @@ class TimeGp {
   // the noise is raised until it is not.
   TimeGp(std::vector<std::vector<double>> points, std::vector<double> values, const Kernel& kernel, double noise);
   // Chooses the kernel that maximises the likelihood.
-  static TimeGp Fit(std::vector<std::vector<double>> points, std::vector<double> values, double noise);
+  static TimeGp Fit(const std::vector<std::vector<double>>& points, const std::vector<double>& values, double noise);
 
   Prediction Predict(std::span<const double> point) const;
   double log_likelihood() const { return log_likelihood_; }

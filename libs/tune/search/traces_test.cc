@@ -1,4 +1,4 @@
-#include "tune/search/testing/traces.h"
+#include "tune/search/traces.h"
 
 #include <gtest/gtest.h>
 

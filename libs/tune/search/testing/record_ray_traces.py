@@ -438,8 +438,7 @@ KINDS = [
 
 
 def header():
-    print("// Decisions of Ray Tune 2.60's schedulers on seeded events, by testing/record_ray_traces.py. testing/traces.h")
-    print("// describes the format.")
+    print("// Decisions of Ray Tune 2.60 on seeded events, by testing/record_ray_traces.py. traces.h describes the format.")
     print("#pragma once\n\nnamespace manta::tune {\n\ninline constexpr const char* kRayEvents[] = {")
     for kind in KINDS[2:]:
         for seed in range(3):
