@@ -56,6 +56,7 @@ def test_an_unknown_name_is_refused_with_a_suggestion():
         metric="a", mode="min", scheduler=ASHAScheduler(metric="b", mode="min"))), "leave one out"),
     (lambda: tune.Tuner(lambda c: None, tune_config=tune.TuneConfig(search_alg=3)), "must be a Searcher"),
     (lambda: create_scheduler("ahsa"), "Did you mean asha"),
+    (lambda: ASHAScheduler(maxt=9), "Did you mean max_t"),
     (lambda: ASHAScheduler(max_t=0), "max_t=0"),
     (lambda: ASHAScheduler(max_t=2, grace_period=3), "grace_period=3"),
     (lambda: PopulationBasedTraining(), "hyperparam_mutations"),

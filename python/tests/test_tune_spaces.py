@@ -160,3 +160,28 @@ def test_a_missing_package_is_named_with_the_native_searcher(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match="pip install optuna.*TPESearch"):
         create_searcher("optuna")
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "bohb", "nsga2", "random", "sobol", "halton"])
+def test_every_native_searcher_is_asked_and_told(name):
+    space = {"x": tune.uniform(-5, 5), "n": tune.randint(1, 9), "c": tune.choice(["a", "b"])}
+    searcher = create_searcher(name)
+    searcher.set_search_properties("loss", "min", space)
+    for number in range(15):
+        config = searcher.suggest(str(number))
+        assert -5 <= config["x"] <= 5 and config["c"] in ("a", "b")
+        searcher.on_trial_result(str(number), {"loss": 1.0, "training_iteration": 1})
+        searcher.on_trial_complete(str(number), {"loss": config["x"] ** 2}, error=number == 3)
+    assert searcher.suggest("last") is not None
+
+
+def test_options_of_searchers_reach_the_library_and_unknown_ones_are_refused():
+    with pytest.raises(TypeError, match="Did you mean n_startup_trials"):
+        TPESearch(n_startups=3)
+    with pytest.raises(ValueError, match="must be 'log_ei'"):
+        create_searcher("gp", acquisition="ei")
+    with pytest.raises(ValueError, match="evaluated_rewards has 1 values"):
+        TPESearch(evaluated_rewards=[1.0])
+    known = TPESearch({"x": tune.uniform(0, 1)}, metric="m", mode="min", points_to_evaluate=[{"x": 0.25}, {"x": 0.5}],
+                      evaluated_rewards=[3.0])
+    assert known.suggest("a") == {"x": 0.5}

@@ -53,12 +53,8 @@ struct Maker {
   }
   // Tags are trial numbers here; Python knows the names of the files.
   PyObject* operator()(const tune::LogPolicy& action) const {
-#ifdef MANTA_TUNE_pbt
     const std::string text =
         tune::PolicyJson(action.line, std::to_string(action.line.trial), std::to_string(action.line.donor));
-#else
-    const std::string text = "[]";
-#endif
     return Py_BuildValue("sLLs", "policy", static_cast<long long>(action.line.trial),
                          static_cast<long long>(action.line.donor), text.c_str());
   }

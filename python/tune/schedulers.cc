@@ -96,7 +96,6 @@ tune::Pbt PbtOf(Options& given, bool* foreign) {
   return options;
 }
 
-#ifdef MANTA_TUNE_pb2
 tune::Pb2 Pb2Of(Options& given, bool* foreign) {
   tune::Pb2 options;
   ReadPopulation(given, options, foreign);
@@ -107,7 +106,6 @@ tune::Pb2 Pb2Of(Options& given, bool* foreign) {
   return options;
 }
 
-#endif
 template <typename T>
 T BandOf(Options& given) {
   T options;
@@ -118,7 +116,6 @@ T BandOf(Options& given) {
   return options;
 }
 
-#ifdef MANTA_TUNE_resources
 tune::DistributeResources DistributeOf(Options& given) {
   tune::DistributeResources options;
   given.Read("add_bundles", options.add_bundles);
@@ -162,7 +159,6 @@ std::unique_ptr<tune::Scheduler> ResourceChangingOf(Options& given, bool* foreig
   return MakeScheduler(std::move(options), std::move(wrapped));
 }
 
-#endif
 std::unique_ptr<tune::Scheduler> Make(const std::string& kind, Options& given, bool* foreign) {
   if (kind == "fifo") return MakeScheduler(tune::Fifo{});
   if (kind == "asha") {
@@ -184,7 +180,6 @@ std::unique_ptr<tune::Scheduler> Make(const std::string& kind, Options& given, b
     given.Done(kind);
     return MakeScheduler(options);
   }
-#ifdef MANTA_TUNE_hyperband
   if (kind == "hyperband") {
     const auto options = BandOf<tune::HyperBand>(given);
     given.Done(kind);
@@ -195,32 +190,23 @@ std::unique_ptr<tune::Scheduler> Make(const std::string& kind, Options& given, b
     given.Done(kind);
     return MakeScheduler(options);
   }
-#endif
-#ifdef MANTA_TUNE_pbt
   if (kind == "pbt") {
     auto options = PbtOf(given, foreign);
     given.Done(kind);
     return MakeScheduler(std::move(options));
   }
-#endif
-#ifdef MANTA_TUNE_pb2
   if (kind == "pb2") {
     auto options = Pb2Of(given, foreign);
     given.Done(kind);
     return MakeScheduler(std::move(options));
   }
-#endif
-#ifdef MANTA_TUNE_pbt
   if (kind == "pbt_replay") {
     tune::PbtReplay options;
     given.Read("policy", options.policy);
     given.Done(kind);
     return MakeScheduler(options);
   }
-#endif
-#ifdef MANTA_TUNE_resources
   if (kind == "resource_changing") return ResourceChangingOf(given, foreign);
-#endif
   PyErr_Format(PyExc_NotImplementedError, "the native scheduler \"%s\" is not part of this build", kind.c_str());
   throw PythonError{};
 }

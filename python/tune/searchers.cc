@@ -2,10 +2,8 @@
 
 #include <string>
 
-#include "options.h"
-#if __has_include("manta/tune/searchers.h")
 #include "manta/tune/searchers.h"
-#endif
+#include "options.h"
 
 namespace manta::python {
 namespace {
@@ -74,7 +72,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#ifdef MANTA_TUNE_tpe
   if (kind == "tpe") {
     auto options = WithRewards<tune::Tpe>(given);
     given.Read("n_startup_trials", options.n_startup_trials);
@@ -85,8 +82,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#endif
-#ifdef MANTA_TUNE_cmaes
   if (kind == "cmaes") {
     auto options = WithRewards<tune::CmaEs>(given);
     if (PyObject* x0 = given.Find("x0")) options.x0 = ConfigOf(x0);
@@ -101,8 +96,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#endif
-#ifdef MANTA_TUNE_gp
   if (kind == "gp") {
     auto options = WithRewards<tune::Gp>(given);
     given.Read("n_startup_trials", options.n_startup_trials);
@@ -116,8 +109,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#endif
-#ifdef MANTA_TUNE_nsga2
   if (kind == "nsga2") {
     auto options = WithRewards<tune::Nsga2>(given);
     given.Read("modes", options.modes);
@@ -127,8 +118,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#endif
-#ifdef MANTA_TUNE_bohb
   if (kind == "bohb") {
     auto options = WithRewards<tune::Bohb>(given);
     given.Read("min_points_in_model", options.min_points_in_model);
@@ -138,7 +127,6 @@ std::unique_ptr<tune::Searcher> Make(const std::string& kind, const tune::Space&
     given.Done(kind);
     return MakeSearcher(space, options);
   }
-#endif
   PyErr_Format(PyExc_NotImplementedError, "the native searcher \"%s\" is not part of this build", kind.c_str());
   throw PythonError{};
 }

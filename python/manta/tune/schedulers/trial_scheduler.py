@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..error import Checked
+
 __all__ = ["FIFOScheduler", "TrialScheduler"]
 
 
@@ -96,7 +98,7 @@ _DECISIONS = ("on_trial_add", "on_trial_error", "on_trial_result", "on_trial_com
               "choose_trial_to_run")
 
 
-class NativeScheduler(TrialScheduler):
+class NativeScheduler(TrialScheduler, metaclass=Checked):
     """A scheduler of the C++ library. `spec` names it and its options."""
 
     kind = ""

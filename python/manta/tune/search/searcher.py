@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..error import suggestion
+from ..error import Checked
 
 __all__ = ["ConcurrencyLimiter", "Repeater", "SearchAlgorithm", "Searcher"]
 
@@ -95,7 +95,7 @@ class SearchAlgorithm(Searcher):
     """Ray's older base class. Manta treats it as a Searcher."""
 
 
-class NativeSearcher(Searcher):
+class NativeSearcher(Searcher, metaclass=Checked):
     """A searcher of the C++ library. It works in a run, and alone through suggest and on_trial_complete."""
 
     kind = ""
@@ -321,9 +321,3 @@ class Repeater(Searcher):
             self.searcher.on_trial_complete(group["id"], result={self._metric: sum(known) / len(known)})
         else:
             self.searcher.on_trial_complete(group["id"], error=True)
-
-
-def check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
-    for option in given:
-        if option not in known:
-            raise TypeError(f"{name} has no option {option!r}.{suggestion(option, known)}")
