@@ -23,6 +23,7 @@ from .error import TuneError
 _USER_ERROR, _WORKER_LOST, _CHECKPOINT_LOST = 0, 1, 3  # manta::tune::FailureKind
 _TICK_S = 0.5  # the longest time without a look at clocks and the screen
 _STACKS_S = 0.5  # that a trial without a report has to write its stacks
+_STOP_S = 2.0  # that a process has to leave the user's code after its trial was stopped
 _STATE_S = 10.0  # between two files for people
 _RESOURCES_S = 5.0
 
@@ -117,8 +118,7 @@ class Loop:
             for _, number in events:
                 self._do(self.native.stop(self.now(), number))
         now = time.monotonic()
-        if self.plan.run_config.failure_config.report_timeout_s is not None:
-            self._look_for_hangs(now)
+        self._look_for_hangs(now)
         if self.native.next_tick() <= self.now():
             self._do(self.native.tick(self.now()))
         stopper = self.plan.stopper
@@ -351,10 +351,17 @@ class Loop:
         self._failed(trial, *crash_text(text), b"")
 
     def _look_for_hangs(self, now: float) -> None:
-        """report_timeout_s: a trial that does not report in time has failed."""
+        """A process that does not end its trial in time is killed. report_timeout_s: a trial that does not report in
+        time has failed.
+        """
         limit = self.plan.run_config.failure_config.report_timeout_s
         for ref, slot in list(self.executor.calls.items()):
-            if slot.call not in ("start", "go_on", "clone") or now - slot.since < limit + _STACKS_S:
+            if slot.call in ("stop", "finish"):
+                if now - slot.since > _STOP_S:
+                    del self.executor.calls[ref]
+                    self.executor.end(slot)
+                continue
+            if limit is None or slot.call not in ("start", "go_on", "clone") or now - slot.since < limit + _STACKS_S:
                 continue
             del self.executor.calls[ref]
             trial = self.trials[slot.number]

@@ -16,7 +16,7 @@ from ._checkpoint import settle
 from ._session import Order, Session, StopTrial
 from .trainable import Trainable
 
-_UNWIND_S = 2.0  # that a stopped function has to leave its own code before its process is ended
+_UNWIND_S = 1.5  # that a stopped function has to leave its own code before its process is ended
 _BATCH_S = 0.02  # steps of a class that nothing may stop are sent together
 
 
