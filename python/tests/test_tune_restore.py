@@ -78,7 +78,7 @@ if what != "restore":
         else:
             die_at({"loop": _loop.Loop, "plan": _plan.Plan, "executor": _loop.Executor}[where], name, int(count),
                    after == "after")
-    config = tune.TuneConfig(metric="m", mode="max", num_samples=6, seed=11, max_concurrent_trials=1,
+    config = tune.TuneConfig(metric="m", mode="max", num_samples=4, seed=11, max_concurrent_trials=1,
                              search_alg=TPESearch(n_startup_trials=2),
                              scheduler=ASHAScheduler(max_t=9, reduction_factor=2))
     tuner = tune.Tuner(train, param_space={"x": tune.uniform(0, 10), "i": tune.randint(0, 5)}, tune_config=config,
@@ -94,9 +94,9 @@ for result in grid:
 print(json.dumps([rows, grid.get_best_result().config]))
 '''
 
-POINTS = ["native:results:1:before", "native:results:1:after", "native:results:7:after", "native:complete:3:after",
+POINTS = ["native:results:1:before", "native:results:1:after", "native:results:7:after",
           "native:finished:1:before", "native:finished:1:after", "native:flush:4:before", "native:close_trial:2:before",
-          "loop:_on_start:2:before", "loop:_on_start:3:after", "executor:start:4:before", "plan:write_params:2:after",
+          "loop:_on_start:2:before", "executor:start:4:before", "plan:write_params:2:after",
           "loop:_ended:1:after", "native:resources:1:after"]
 
 

@@ -81,6 +81,18 @@ def test_nested_metrics_have_paths(fit):
     assert lines(grid[0])[0]["list"] == [1, 2]
 
 
+def test_numbers_and_arrays_of_numpy_are_metrics(fit):
+    numpy = pytest.importorskip("numpy")
+
+    def train(config):
+        tune.report({"f": numpy.float32(0.5), "i": numpy.int64(config["x"]), "zero": numpy.array(2.0),
+                     "arr": numpy.arange(3), "yes": numpy.bool_(True)})
+
+    grid = fit(train, {"x": tune.grid_search([1, 2])}, metric="i", mode="max", scheduler=ASHAScheduler())
+    row = lines(grid.get_best_result())[0]
+    assert (row["f"], row["i"], row["zero"], row["arr"]) == (0.5, 2, 2.0, [0, 1, 2])
+
+
 def test_stop_ends_trials_by_number_function_and_stopper(fit):
     endless = {"x": 1, "n": 10**6}
     assert fit(steps, endless, run={"stop": {"training_iteration": 4}})[0].metrics["value"] == 4

@@ -1,6 +1,7 @@
 #include "convert.h"
 
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -32,6 +33,26 @@ tune::Value IntegerOf(PyObject* integer) {
   if (overflow != 0) return NumberOf(integer);
   if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError{};
   return static_cast<std::int64_t>(value);
+}
+
+// A number of another library: NumPy's scalars, an array or a tensor without dimensions.
+std::optional<tune::Value> ScalarOf(PyObject* value) {
+  const PyNumberMethods* methods = Py_TYPE(value)->tp_as_number;
+  if (value == Py_None || methods == nullptr) return std::nullopt;
+  if (PySequence_Check(value) != 0) {
+    if (PyObject_Length(value) >= 0) return std::nullopt;
+    PyErr_Clear();  // it has no length
+  }
+  if (PyIndex_Check(value) != 0) {
+    const Held number(PyNumber_Index(value));
+    if (number) return IntegerOf(number.get());
+    PyErr_Clear();
+  }
+  if (methods->nb_float == nullptr) return std::nullopt;
+  const Held number(PyNumber_Float(value));
+  if (number) return PyFloat_AS_DOUBLE(number.get());
+  PyErr_Clear();
+  return std::nullopt;
 }
 
 // json.dumps(value, default=str)
@@ -114,18 +135,8 @@ void FlattenOne(const std::string& key, PyObject* value, Flat& out) {
     out.metrics[key] = ValueOf(value);
   } else if (PyDict_Check(value)) {
     Flatten(value, key + "/", out);
-  } else if (PyIndex_Check(value)) {  // NumPy's integers
-    const Held number = Must(PyNumber_Index(value));
-    out.metrics[key] = IntegerOf(number.get());
-  } else if (value != Py_None && !PySequence_Check(value) && Py_TYPE(value)->tp_as_number != nullptr &&
-             Py_TYPE(value)->tp_as_number->nb_float != nullptr) {  // NumPy's floating numbers, tensors of one number
-    const Held number(PyNumber_Float(value));
-    if (number) {
-      out.metrics[key] = PyFloat_AS_DOUBLE(number.get());
-    } else {
-      PyErr_Clear();
-      out.json[key] = JsonOf(value);
-    }
+  } else if (std::optional<tune::Value> number = ScalarOf(value)) {
+    out.metrics[key] = *number;
   } else {
     out.json[key] = JsonOf(value);
   }
