@@ -21,6 +21,8 @@ _ROWS = 20
 def text_of(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "–" if value is None else str(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a number of NumPy
+        value = value.item()
     if isinstance(value, float):
         return "nan" if math.isnan(value) else f"{value:.4g}"
     return str(value)[:20]
