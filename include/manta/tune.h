@@ -100,14 +100,15 @@ class Tuner {
   template <class Options>
   Tuner& Search(Options options) {
     return SearchWith(
-        [options](const tune::Space& space, Mode mode, int samples) {
+        [options = std::move(options)](const tune::Space& space, Mode mode, int samples) {
           return MakeSearcher(space, internal::WithSamples(internal::WithMode(options, mode), samples));
         },
         requires { options.constant_grid_search; });
   }
   template <class Options>
   Tuner& Schedule(Options options) {
-    return ScheduleWith([options](Mode mode) { return MakeScheduler(internal::WithMode(options, mode)); });
+    return ScheduleWith(
+        [options = std::move(options)](Mode mode) { return MakeScheduler(internal::WithMode(options, mode)); });
   }
   // `counts`: the searcher counts the samples itself (grid x samples) and finishes.
   Tuner& SearchWith(MakeSearch make, bool counts = false);

@@ -68,8 +68,10 @@ void Compare(const std::string& path, const Description& asked, const Descriptio
     auto found = recorded.find(name);
     const std::string before = found == recorded.end() ? "nothing" : found->second;
     if (before == value) continue;
-    throw JournalError("cannot restore " + path + ": " + name + " was \"" + before + "\" and is now \"" + value +
-                       "\". Restore with the same " + name + ", or start a new run.");
+    std::string text = "cannot restore ";
+    text.append(path).append(": ").append(name).append(" was \"").append(before).append("\" and is now \"");
+    text.append(value).append("\". Restore with the same ").append(name).append(", or start a new run.");
+    throw JournalError(text);
   }
 }
 

@@ -41,7 +41,7 @@ std::string Text(const Amounts& amounts) {
     std::string number = std::to_string(amount);
     number.erase(number.find_last_not_of('0') + 1);
     if (number.ends_with('.')) number.pop_back();
-    text += (text.empty() ? "" : ", ") + number + " " + name;
+    text.append(text.empty() ? "" : ", ").append(number).append(" ").append(name);
   }
   return text.empty() ? "nothing" : text;
 }

@@ -94,7 +94,9 @@ std::string FolderOf(const TunerSettings& settings) {
   if (error) throw IoError("cannot create folder " + storage + ": " + error.message() + ". Check StorageFolder.");
   if (settings.resume && fs::exists(storage + "/" + name + "/journal")) return storage + "/" + name;
   for (int i = 0;; ++i) {
-    std::string folder = storage + "/" + name + (i == 0 ? "" : "_" + std::to_string(i));
+    std::string folder = storage;
+    folder.append("/").append(name);
+    if (i > 0) folder.append("_").append(std::to_string(i));
     if (fs::create_directory(folder, error)) return folder;
     if (error) throw IoError("cannot create folder " + folder + ": " + error.message() + ". Check StorageFolder.");
   }

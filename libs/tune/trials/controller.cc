@@ -678,19 +678,20 @@ void Controller::CheckEnd() {
   if (ending_) {
     end_ = std::move(*ending_);
     ending_.reset();
-  } else if (!ledger_.known() || !table_.delayed().empty()) {
-    return;
-  } else if (table_.live() == 0) {
-    if (MayAdd() && !waiting_) return;
-    end_ = waiting_ ? EndRun{EndReason::kBroken,
-                             "the searcher waits for a result, but no trial runs. Raise max_concurrent or correct the "
-                             "searcher."}
-                    : EndRun{EndReason::kComplete, {}};
-  } else if (!table_.ready().empty()) {
-    return;  // it needs more resources than there are now
-  } else {
+    return Do(EndRun(*end_));
+  }
+  // A delayed trial will start; a ready one needs more resources than there are now.
+  if (!ledger_.known() || !table_.delayed().empty() || !table_.ready().empty()) return;
+  if (!table_.paused().empty()) {
     end_ = EndRun{EndReason::kBroken, std::to_string(table_.paused().size()) +
                                           " trials are paused, no trial runs, and the scheduler chooses none"};
+  } else if (!MayAdd()) {
+    end_ = EndRun{EndReason::kComplete, {}};
+  } else if (waiting_) {
+    end_ = EndRun{EndReason::kBroken,
+                  "the searcher waits for a result, but no trial runs. Raise max_concurrent or correct the searcher."};
+  } else {
+    return;
   }
   Do(EndRun(*end_));
 }
