@@ -162,7 +162,7 @@ class MockController:
 
 
 def number(x):
-    return "%.12g" % x
+    return f"{x:.12g}"
 
 
 def text(config):
@@ -438,7 +438,8 @@ KINDS = [
 
 
 def header():
-    print("// Decisions of Ray Tune 2.60 on seeded events, by testing/record_ray_traces.py. traces.h describes the format.")
+    origin = "// Decisions of Ray Tune 2.60 on seeded events, by testing/record_ray_traces.py."
+    print(f"{origin} traces.h describes the format.")
     print("#pragma once\n\nnamespace manta::tune {\n\ninline constexpr const char* kRayEvents[] = {")
     for kind in KINDS[2:]:
         for seed in range(3):
