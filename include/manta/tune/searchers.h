@@ -47,7 +47,7 @@ struct Gp {
   Mode mode = Mode::kMin;
   std::vector<Config> points_to_evaluate = {};
   std::vector<double> evaluated_rewards = {};
-  int n_startup_trials = 7;  // results before the model is used; until then Sobol points
+  int n_startup_trials = 7;  // Sobol points first; one more for every six keys
   Acquisition acquisition = Acquisition::kLogExpectedImprovement;
   double kappa = 2;  // of kLowerBound: how many deviations below the mean
 };

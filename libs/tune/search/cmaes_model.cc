@@ -162,7 +162,7 @@ bool CmaModel::Converged() const {
     if (encoding_->coordinates()[j].cells > 0) continue;
     widest = std::max(widest, sigma_ * std::sqrt(diagonal_ ? covariance_(j, 0) : covariance_(j, j)));
   }
-  auto window = static_cast<std::size_t>(10 + 30 * static_cast<int>(mean_.size()) / population_);
+  std::size_t window = 10 + 30 * static_cast<std::size_t>(mean_.size()) / static_cast<std::size_t>(population_);
   bool flat = false;
   if (recent_bests_.size() >= window) {
     auto [least, most] =

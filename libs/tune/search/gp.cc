@@ -56,7 +56,7 @@ class GpSearcher : public PointsSearcher {
   std::vector<double> Suggest(TrialNumber trial) override {
     bool sequence = encoding().size() <= kMaxSequenceDimensions;
     if (encoding().size() == 0) return {};
-    if (static_cast<int>(done_.size()) < std::max(options_.n_startup_trials, 2)) {
+    if (done_.size() < StartupTrials()) {
       return sequence
                  ? ScrambledSobolPoint(static_cast<std::uint64_t>(trial), static_cast<int>(encoding().size()), seed())
                  : Draw(trial);
@@ -87,6 +87,10 @@ class GpSearcher : public PointsSearcher {
   }
 
  private:
+  std::size_t StartupTrials() const {
+    return static_cast<std::size_t>(std::max(options_.n_startup_trials, 2)) + encoding().size() / 6;
+  }
+
   // The results that the model learns from: all, or those next to the best one and some of the others.
   std::vector<std::size_t> Chosen(std::size_t count, std::size_t most) const {
     std::vector<std::size_t> chosen(count);
@@ -119,6 +123,7 @@ class GpSearcher : public PointsSearcher {
 
   std::vector<double> Values(const std::vector<std::size_t>& chosen) const {
     std::vector<double> values;
+    values.reserve(chosen.size());
     for (std::size_t i : chosen) values.push_back(done_[i].value);
     return values;
   }
@@ -243,6 +248,7 @@ class GpSearcher : public PointsSearcher {
     Eigen::VectorXd deviations;
     model.PredictAll(rows, means, deviations);
     std::vector<double> scores;
+    scores.reserve(candidates.size());
     for (Eigen::Index i = 0; i < means.size(); ++i) {
       scores.push_back(Acquire(kind, means[i], deviations[i], model.Best(), options_.kappa).value);
     }
@@ -256,6 +262,7 @@ class GpSearcher : public PointsSearcher {
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return scores[i]; });
     std::vector<std::vector<double>> refined;
+    refined.reserve(kRefined);
     for (int i = 0; i < kRefined; ++i) refined.push_back(Refined(model, kind, candidates[order[i]]));
     std::vector<double> refined_scores = Scores(model, kind, refined);
     for (std::size_t i = 0; i < refined.size(); ++i) {

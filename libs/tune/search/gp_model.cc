@@ -160,7 +160,7 @@ GpParameters FitGp(const GpFeatures& features, const Eigen::MatrixXd& points, co
   return GpParameters::Unpacked(best.x);
 }
 
-GpModel::GpModel(const GpFeatures& features, Eigen::MatrixXd points, Eigen::VectorXd values,
+GpModel::GpModel(const GpFeatures& features, const Eigen::MatrixXd& points, const Eigen::VectorXd& values,
                  const GpParameters& parameters)
     : inverse_lengths_(features.size()), variance_(std::exp(parameters.log_variance)) {
   for (Eigen::Index f = 0; f < features.size(); ++f) {

@@ -56,7 +56,8 @@ class GpPosterior {
 class GpModel {
  public:
   // The features must outlive the model.
-  GpModel(const GpFeatures& features, Eigen::MatrixXd points, Eigen::VectorXd values, const GpParameters& parameters);
+  GpModel(const GpFeatures& features, const Eigen::MatrixXd& points, const Eigen::VectorXd& values,
+          const GpParameters& parameters);
 
   struct Prediction {
     double mean;

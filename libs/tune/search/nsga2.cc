@@ -98,6 +98,7 @@ class Nsga2Searcher : public PointsSearcher {
     all.insert(all.end(), children_.begin(), children_.end());
     children_.clear();
     std::vector<Objectives> values;
+    values.reserve(all.size());
     for (const Individual& each : all) values.push_back(each.values);
     std::vector<int> order = OrderByFronts(values);
     order.resize(std::min(order.size(), static_cast<std::size_t>(options_.population)));

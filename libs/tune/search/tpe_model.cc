@@ -78,6 +78,7 @@ std::vector<int> TpeModel::Best() const {
   points.reserve(ranked_.size());
   if (!ranked_.empty() && ranked_[0].first.size() > 1) {
     std::vector<Objectives> values;
+    values.reserve(ranked_.size());
     for (const auto& entry : ranked_) values.push_back(entry.first);
     for (int i : OrderByFronts(values)) points.push_back(ranked_[i].second);
   } else {
