@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   manta::cli::AddCluster(line);
   manta::cli::AddLineage(line);
   manta::cli::AddReplay(line);
+  manta::cli::AddTune(line);
   if (const auto wrong = manta::cli::Parse(line.app, "manta", argc, argv)) return *wrong;
   if (line.folder.empty()) {
     return manta::cli::Complain(manta::Status(manta::Code::kInvalid, "there is no HOME: say --secrets FOLDER"));

@@ -47,5 +47,6 @@ void AddToken(Line& line);    // token.cc
 void AddCluster(Line& line);  // cluster.cc
 void AddLineage(Line& line);  // lineage.cc
 void AddReplay(Line& line);   // replay.cc
+void AddTune(Line& line);     // tune.cc
 
 }  // namespace manta::cli

@@ -78,7 +78,7 @@ _core.setup(dumps=_serialize_module.dumps, loads=_pickle.loads, load_function=_l
 
 ObjectID = ObjectRef
 LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = "local", "driver", "worker"  # worker_mode of a RuntimeContext
-_LATER = ("cross_language", "runtime_env", "util")  # loaded when they are first used: most programs need neither
+_LATER = ("cross_language", "runtime_env", "tune", "util")  # loaded when they are first used: most programs need none
 _absent_module.install()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 _USE_TASKS = "build it from tasks, actors and manta.util, or run the library on its own"
 ABSENT = {
-    **dict.fromkeys(("data", "train", "tune", "serve", "rllib", "air", "llm", "workflow"), _USE_TASKS),
+    **dict.fromkeys(("data", "train", "serve", "rllib", "air", "llm", "workflow"), _USE_TASKS),
     "dag": "call remote, and pass the ObjectRefs on",
     "job_submission": "start the program itself: it joins the cluster with manta.init(address=...)",
     "autoscaler": "start nodes with `manta start`",

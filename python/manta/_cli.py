@@ -6,5 +6,9 @@ import sys
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["tune"]:  # written in Python, and run by this interpreter
+        from manta.tune._command import main as tune
+
+        sys.exit(tune(sys.argv[2:]))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "manta")
     os.execv(program, ["manta", *sys.argv[1:]])

@@ -34,7 +34,8 @@ def command(variables: dict[str, str], job: str | None = None) -> list[str]:
     flags = [word for word in subprocess._args_from_interpreter_flags() if word != "-i"]  # type: ignore[attr-defined]
     order = {
         "path": [entry or os.getcwd() for entry in sys.path],
-        "preload": [name for name in PRELOAD if name in sys.modules],
+        "preload": [*(name for name in PRELOAD if name in sys.modules),
+                    *(["manta.tune._process"] if "manta.tune" in sys.modules else [])],  # a trial's part of it
         "variables": variables,
         "hash_seed": _hash_seed(zlib.crc32(job.encode()) if job else int.from_bytes(os.urandom(4), "little")),
     }

@@ -456,6 +456,10 @@ def main() -> None:
             for row in baseline(options.seconds):
                 show(row)
     mine: dict[str, float] = {}
+    if wanted.search("tune") or "tune" in options.filter:
+        from manta.tune._bench import WORKLOADS
+
+        _workloads.extend(WORKLOADS)
     for name, function, unit in _workloads:
         if wanted.search(name):
             mine[name] = function(manta, options.seconds)

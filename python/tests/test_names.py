@@ -30,7 +30,7 @@ def test_util_and_cross_language_are_attributes_after_import(run_script):
     assert out.stdout.split() == ["ActorPool", "True"]
 
 
-@pytest.mark.parametrize("name", ["data", "train", "serve", "tune", "util.state", "util.metrics"])
+@pytest.mark.parametrize("name", ["data", "train", "serve", "rllib", "util.state", "util.metrics"])
 def test_a_module_that_manta_does_not_have_says_so(name):
     with pytest.raises(ImportError, match=f"Manta has no module manta.{name}"):
         __import__(f"manta.{name}")

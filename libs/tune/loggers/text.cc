@@ -132,10 +132,13 @@ void AppendJson(std::string& out, const Metrics& metrics, const JsonValues* json
       AppendJson(nested.Member("config"), *config);
       config_done = true;
     }
-    if (take_raw)
-      nested.Member((other++)->first) += std::prev(other)->second;
-    else
-      AppendValue(nested.Member(key), (metric++)->second);
+    if (take_raw) {
+      nested.Member(key) += other->second;
+      ++other;
+    } else {
+      AppendValue(nested.Member(key), metric->second);
+      ++metric;
+    }
   }
   if (!config_done) AppendJson(nested.Member("config"), *config);
   nested.End();

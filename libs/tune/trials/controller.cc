@@ -245,7 +245,6 @@ Decision Controller::Decide(const Trial& trial) {
     decision = scheduler_->OnResult(trial.number, ReportOf(trial), *this);
   }
   Obey(decision.orders);
-  for (PolicyLine& line : decision.log) Do(LogPolicy{std::move(line)});
   if (decision.kind != Decision::Kind::kContinue || decision.save) choices_.Add(MadeOf(trial.number, decision));
   return decision;
 }
@@ -320,6 +319,7 @@ void Controller::AddCheckpoint(Trial& trial, const Checkpoint& checkpoint) {
 }
 
 void Controller::Clone(Trial& trial, const Exploit& exploit) {
+  if (exploit.log) Do(LogPolicy{*exploit.log});
   trial.config = exploit.config;
   if (trial.process == Trial::Process::kPausing) trial.cloned = true;
   Trial& donor = table_.at(exploit.donor);

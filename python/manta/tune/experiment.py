@@ -1,0 +1,5 @@
+"""Experiment and Trial, where Ray has them."""
+from ._trial import Trial
+from ._tune_run import Experiment
+
+__all__ = ["Experiment", "Trial"]

@@ -1,0 +1,4 @@
+"""HyperBandForBOHB, where Ray has it."""
+from ._native import HyperBandForBOHB
+
+__all__ = ["HyperBandForBOHB"]

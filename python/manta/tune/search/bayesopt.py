@@ -1,0 +1,4 @@
+"""BayesOptSearch, where Ray has it."""
+from ._packages import BayesOptSearch
+
+__all__ = ["BayesOptSearch"]

@@ -1,0 +1,4 @@
+"""Repeater, where Ray has it."""
+from .searcher import Repeater
+
+__all__ = ["Repeater"]
