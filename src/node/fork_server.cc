@@ -111,7 +111,6 @@ ForkServer::~ForkServer() {
   if (output_ != nullptr) output_->Finish();
 }
 
-
 Status ForkServer::Start(const Program& program) {
   path_ = program.path;
   int pair[2];
