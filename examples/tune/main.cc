@@ -39,7 +39,7 @@ int main() {
   const tune::Results all = tune::Tuner(Train)
                                 .Space({{"rate", tune::LogUniform(1e-4, 1)}})
                                 .Minimize("loss")
-                                .Search(tune::Random{.seed = 7})
+                                .Search(tune::Tpe{.seed = 7})
                                 .Schedule(tune::Asha{.max_t = 27, .reduction_factor = 3})
                                 .Samples(16)
                                 .StorageFolder(storage.string())

@@ -2,7 +2,7 @@
 //
 //   tune::Results all = tune::Tuner(Train)
 //       .Space({{"lr", tune::LogUniform(1e-4, 1)}, {"act", tune::Choice({"relu", "tanh"})}})
-//       .Minimize("loss").Search(tune::Random{.seed = 7}).Schedule(tune::Asha{.max_t = 81}).Samples(64).Run();
+//       .Minimize("loss").Search(tune::Tpe{.seed = 7}).Schedule(tune::Asha{.max_t = 81}).Samples(64).Run();
 //   std::puts(all.Best().Describe().c_str());
 //
 // Run starts a private cluster if the program has not called manta::Init. Each trial runs in a process of its own. The
@@ -22,8 +22,9 @@
 
 #include "manta/tune/events.h"
 #include "manta/tune/executor.h"
+#include "manta/tune/population.h"
 #include "manta/tune/schedule.h"
-#include "manta/tune/search.h"
+#include "manta/tune/searchers.h"
 #include "manta/tune/space.h"
 #include "manta/tune/trial.h"
 
