@@ -234,7 +234,8 @@ def create_actor(cls: Any, class_name: str, options: Mapping[str, Any], concurre
     if "namespace" in options and "name" not in options:
         raise ValueError("namespace needs a name")
     cpus, gpus, others = resources_of(options, 0)
-    replay = options.get("replay", True)
+    # With max_restarts an actor begins anew, as in Ray, unless it asks for its state.
+    replay = options.get("replay", "max_restarts" not in options or "checkpoint_every" in options)
     calls, micros = checkpoint_of(options["checkpoint_every"]) if "checkpoint_every" in options else (0, 0)
     restarts = options.get("max_restarts")
     if is_async and replay:  # in which order its calls act nobody can say, so they are not repeated; but it comes back

@@ -286,13 +286,39 @@ def test_limits_of_restarts_are_kept(tmp_path):
     kill(mortal)
     with pytest.raises(ActorDiedError):
         manta.get(mortal.add.remote(1), timeout=100)
-    once = Tally.options(max_restarts=1).remote(tmp_path / "notes")
+    once = Tally.options(max_restarts=1, replay=True).remote(tmp_path / "notes")
     manta.get(once.add.remote(2))
     kill(once)
     assert manta.get(once.add.remote(3), timeout=100) == 5
     kill(once)
     with pytest.raises(ActorDiedError):
         manta.get(once.add.remote(1), timeout=100)
+
+
+def test_with_max_restarts_alone_it_begins_anew_as_in_ray(tmp_path):
+    @manta.remote(max_restarts=2, max_task_retries=-1)  # the next call may meet the death
+    class Counter:
+        def __init__(self):
+            self.count = 0
+
+        def pid(self):
+            return os.getpid()
+
+        def add(self):
+            self.count += 1
+            return self.count
+
+    counter = Counter.remote()
+    pid = manta.get(counter.pid.remote())
+    assert manta.get([counter.add.remote(), counter.add.remote()]) == [1, 2]
+    kill(counter)
+    assert manta.get(counter.pid.remote(), timeout=100) != pid
+    assert manta.get(counter.add.remote(), timeout=100) == 1
+
+    saved = Tally.options(max_restarts=2, checkpoint_every=1).remote(tmp_path / "notes")
+    manta.get(saved.add.remote(2))
+    kill(saved)
+    assert manta.get(saved.add.remote(3), timeout=100) == 5
 
 
 def test_without_replay_it_is_as_in_ray(tmp_path):
