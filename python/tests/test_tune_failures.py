@@ -169,7 +169,7 @@ def train(config):
     for number in range(start, 5):
         while not os.path.exists(config["gate"]) and (config["i"], number) == (2, 2):
             time.sleep(0.01)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(config["gate"])) as folder:
             json.dump(number + 1, open(folder + "/state", "w"))
             tune.report({"m": config["x"] * (number + 1)}, checkpoint=tune.Checkpoint.from_directory(folder))
 

@@ -17,7 +17,8 @@ def train(config):
             start = int(file.read())
     for step in range(start, 6):
         time.sleep(0.05)
-        with tempfile.TemporaryDirectory() as folder:
+        # In the trial's own folder: a killed process cannot clean up, and the folder is deleted with the run.
+        with tempfile.TemporaryDirectory(dir=tune.get_context().get_trial_dir()) as folder:
             with open(os.path.join(folder, "step"), "w") as file:
                 file.write(str(step + 1))
             tune.report({"loss": config["x"] / (step + 1)}, checkpoint=tune.Checkpoint.from_directory(folder))
