@@ -18,9 +18,19 @@ struct TuneOptions {
   CLI::App* app = nullptr;
 };
 
+// Says what to install where the interpreter does not have the package.
+constexpr const char* kHandOver = R"(
+import importlib.util, runpy, sys
+if importlib.util.find_spec("manta") is None:
+    sys.exit(f"manta: {sys.executable} has no package manta. manta tune needs it: install manta-engine there, or name "
+             "another interpreter with $MANTA_PYTHON.")
+sys.argv[0] = "manta tune"
+runpy.run_module("manta.tune", run_name="__main__")
+)";
+
 int Run(const std::string&, const TuneOptions& options) {
   const char* chosen = std::getenv("MANTA_PYTHON");
-  std::vector<std::string> words = {chosen != nullptr ? chosen : "python3", "-m", "manta.tune"};
+  std::vector<std::string> words = {chosen != nullptr ? chosen : "python3", "-c", kHandOver};
   const std::vector<std::string> rest = options.app->remaining();
   words.insert(words.end(), rest.begin(), rest.end());
   std::vector<char*> arguments;
@@ -41,8 +51,7 @@ void AddTune(Line& line) {
       AddCommand(line, "tune", "tuning runs: ls, show, best, trials, logs, stop, resume, rm, export", options, &Run);
   command->allow_extras();
   command->prefix_command();
-  command->fallthrough(false);  // --help is the Python command's, too
-  command->set_help_flag();
+  command->fallthrough(false);
   options->app = command;
 }
 
