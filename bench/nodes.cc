@@ -190,7 +190,11 @@ void Nodes::Start(const std::vector<std::string>& where) {
                                  "--resource",
                                  name + "=1000"};
   words.insert(words.end(), where.begin(), where.end());
-  if (elsewhere && !token_.empty()) words.insert(words.end(), {"--token", token_});
+  if (elsewhere && !token_.empty()) {
+    const std::string file = folder_ + "/join-token";
+    std::ofstream(file) << token_ << "\n";
+    words.insert(words.end(), {"--token-file", file});
+  }
   if (index < options_.words.size()) {
     words.insert(words.end(), options_.words[index].begin(), options_.words[index].end());
   }
@@ -205,7 +209,7 @@ void Nodes::Start(const std::vector<std::string>& where) {
   nodes_.push_back(std::atoi(after("(pid ").c_str()));
   daemons_.push_back(nodes_.back());
   if (index > 0) return;
-  token_ = after("--token ");
+  token_ = after("and paste there: ");
   daemons_.push_back(0);
   if (options_.join.empty()) ReadHead();
 }

@@ -120,15 +120,12 @@ TEST_F(EmbedTest, CallsOfAnActorWithAStepEndLaterThanTheirTrampolines) {
 
 struct Loner {
   std::string Id() { return internal::OwnActor(); }
-  void Leave() {
-    internal::EndOwnActor();
-    std::this_thread::sleep_for(std::chrono::seconds(60));
-  }
+  void Leave() { throw internal::WorkerExit({.status = 0, .for_good = true, .why = "it leaves"}); }
 };
 
 TEST_F(EmbedTest, AnActorKnowsItsIdAndCanEndItself) {
   EXPECT_EQ(internal::OwnActor(), "");
-  EXPECT_THROW(internal::EndOwnActor(), InvalidError);
+  EXPECT_THROW(internal::EndWorker({}), InvalidError);
   auto actor = manta::Actor<Loner>().Remote();
   EXPECT_EQ(actor.Task(&Loner::Id).Remote().Get().size(), 32U);
   EXPECT_THROW(actor.Task(&Loner::Leave).Remote().Get(), ActorDiedError);

@@ -142,7 +142,8 @@ int StartNode(const std::string& folder, const Options& options) {
     const Status joined = wire::Join(token.value(), folder, {});
     if (!joined.ok()) return Complain(joined);
   }
-  const bool tls = options.tls || !node::IsLoopback(options.join);
+  const bool listens_wide = !options.listen.empty() && !node::IsLoopback(options.listen);
+  const bool tls = options.tls || !node::IsLoopback(options.join) || listens_wide;
   if (!Secrets::Open(folder).ok()) {
     return Complain(Status(Code::kInvalid, Cat("this machine does not belong to the cluster at ", options.join,
                                                " yet: get a join token from its head with `manta token`, and give it "

@@ -14,7 +14,8 @@ namespace manta {
 
 // How to start or join a cluster. Bad values make Init throw InvalidError and change nothing.
 struct Config {
-  double cpus = 0;  // 0: as many as this process may use; below 0: none
+  double cpus = 0;            // 0: as many as this process may use
+  bool without_cpus = false;  // the node has none: it holds only what asks for none
   double gpus = 0;
   std::map<std::string, double> resources{};    // anything else, by name
   std::map<std::string, std::string> labels{};  // of the node; see manta/placement.h

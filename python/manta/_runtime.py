@@ -125,7 +125,7 @@ def init(
     return _context()
 
 
-_NO_CPUS = -1.0  # manta::Config::cpus, in which 0 means all there are
+_NO_CPUS = -1.0  # for _core.init, in which 0 means all there are
 # Of Ray's init: what may be said because it is so, and why it cannot be otherwise.
 _OTHERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "include_dashboard": ((None, False), "there is no dashboard yet"),

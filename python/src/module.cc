@@ -81,6 +81,8 @@ PyObject* Init(PyObject*, PyObject* args) {
                         &resources, &store_bytes, &spill, &address, &space, &show, &PyDict_Type, &labels, &PyDict_Type,
                         &quota, &job, &resume, &keep_lineage, &lineage_memory))
     return nullptr;
+  config.without_cpus = config.cpus < 0;  // _runtime._NO_CPUS
+  if (config.without_cpus) config.cpus = 0;
   std::vector<std::string> command;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(words); ++i) {
     const char* word = PyUnicode_AsUTF8(PyList_GET_ITEM(words, i));

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -66,7 +65,7 @@ void Check(const Status& status) {
 
 Status CheckConfig(const Config& config) {
   Resources ignored;
-  if (Status s = owner::ToResources(std::max(config.cpus, 0.0), config.gpus, config.resources, &ignored); !s.ok()) {
+  if (Status s = owner::ToResources(config.cpus, config.gpus, config.resources, &ignored); !s.ok()) {
     return Status(Code::kInvalid, Cat("Init: bad configuration: ", s.message()));
   }
   if (config.gpus != std::floor(config.gpus)) {
@@ -138,7 +137,7 @@ Result<base::Fd> StartDaemon(const Config& config, pid_t* pid) {
     words.push_back(flag);
     words.push_back(value);
   };
-  if (config.cpus != 0) add("--cpus", std::to_string(std::max(config.cpus, 0.0)));
+  if (config.cpus > 0 || config.without_cpus) add("--cpus", std::to_string(config.without_cpus ? 0 : config.cpus));
   if (config.gpus > 0) add("--gpus", std::to_string(static_cast<int>(config.gpus)));
   for (const auto& [name, amount] : config.resources) add("--resource", Cat(name, "=", amount));
   for (const auto& [key, value] : config.labels) add("--label", Cat(key, "=", value));
@@ -193,9 +192,9 @@ std::string FindAddress(const Config& config) {
   if (!config.address.empty()) return config.address;
   if (const char* from = std::getenv("MANTA_ADDRESS"); from != nullptr && *from != '\0') return from;
   // Who says how large its cluster is to be means its own.
-  const bool own = config.cpus != 0 || config.gpus > 0 || !config.resources.empty() || !config.labels.empty() ||
-                   config.store_bytes > 0 || !config.spill_folder.empty() || config.spill_bytes > 0 ||
-                   config.lineage_memory > 0;
+  const bool own = config.cpus > 0 || config.without_cpus || config.gpus > 0 || !config.resources.empty() ||
+                   !config.labels.empty() || config.store_bytes > 0 || !config.spill_folder.empty() ||
+                   config.spill_bytes > 0 || config.lineage_memory > 0;
   return own ? std::string() : LocalNode("");
 }
 

@@ -72,9 +72,8 @@ TEST_F(ActorNameTableTest, AllNamesOfANamespaceAreListed) {
   static_cast<void>(Ask(1, wire::ClaimName{"other", "c", Id{9, 1}, "C"}));
   const auto list = [&](const std::string& space) {
     std::string text;
-    for (const auto& entry : Ask(1, wire::ListNames{space}).As<wire::NameList>().value().names) {
-      text += entry.space + "/" + entry.name + " ";
-    }
+    const Result<wire::NameList> list = Ask(1, wire::ListNames{space}).As<wire::NameList>();
+    for (const auto& entry : list.value().names) text += entry.space + "/" + entry.name + " ";
     return text;
   };
   EXPECT_EQ(list("default"), "default/a default/b ");

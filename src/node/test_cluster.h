@@ -183,8 +183,20 @@ class ClusterTest : public testing::Test {
     ASSERT_FALSE(head_.empty());
   }
   Program9& StartNode(const std::string& name, const std::vector<std::string>& more = {}, bool wait = true) {
-    std::vector<std::string> words{"--head-address", head_, "--secrets",     secrets_,   "--name",  name,
-                                   "--cpus",         "1",   "--store-bytes", "67108864", "--spill", "none"};
+    std::vector<std::string> words{"--head-address",
+                                   head_,
+                                   "--secrets",
+                                   secrets_,
+                                   "--name",
+                                   name,
+                                   "--cpus",
+                                   "1",
+                                   "--store-bytes",
+                                   "67108864",
+                                   "--spill",
+                                   "none",
+                                   "--infeasible-wait",
+                                   "0"};
     words.insert(words.end(), more.begin(), more.end());
     Program9& node = nodes_[name];
     node.Start("mantad", words);
