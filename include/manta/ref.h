@@ -145,8 +145,8 @@ std::vector<Entry*> EntriesOf(const std::vector<Ref<T>>& refs) {
   return entries;
 }
 
-// The positions of the first `count` that are ready, or of fewer when the time is up. What is ready already is found
-// without a look at those behind it.
+// The positions of the first `count` that are ready, or of fewer when the time is up. A search from the front finds
+// values that are ready without a look at the rest.
 template <typename T>
 std::vector<std::size_t> FirstReady(const std::vector<Ref<T>>& refs, std::size_t count, Micros timeout) {
   std::vector<std::size_t> found;

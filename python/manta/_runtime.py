@@ -365,7 +365,7 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """What is not in use just now. Of the object stores their size: values are evicted when room is needed."""
+    """The free resources. object_store_memory is the size of the stores: they evict values when they need room."""
     auto_init()
     return _with_stores(_core.available_resources())
 

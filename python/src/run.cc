@@ -197,8 +197,8 @@ bool ReturnItem(internal::Invocation& call, std::uint32_t index, PyObject* item,
   return true;
 }
 
-// Each value leaves when it is yielded, and stays when a later one raises. What is yielded beyond `count` is not asked
-// for.
+// Each value leaves when it is yielded, and stays when a later one raises. The generator is not asked for more than
+// `count` values.
 bool ReturnYielded(internal::Invocation& call, PyObject* iterator, std::uint32_t count, Form form) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const Obj item(PyIter_Next(iterator));

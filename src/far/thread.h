@@ -1,9 +1,9 @@
 // Thread runs a loop for connections between this process and others on other nodes. Processes that have none do
 // without it: it is started with the first.
 //
-// Threads: Post from any; everything posted runs on the loop's thread, in order. Destroying it Stops it. Who spins for
-// an answer that comes through the loop takes its Turn: it does the loop's work itself until it gives up, which saves
-// two wake-ups for each call to another node. So "the far thread" is whoever has the turn; there is one at a time.
+// Threads: Post from any; everything posted runs on the loop's thread, in order. Destroying it Stops it. A thread that
+// spins for an answer from the loop takes its Turn: it does the loop's work itself until it gives up, which saves two
+// wake-ups for each call to another node. So "the far thread" is the thread that has the turn; there is one at a time.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ class Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  // Ends the thread after what was posted before; what is posted later is dropped with this object. Whoever owns it
-  // calls this first: what still runs on the thread may look for it where its owner has it.
+  // Ends the thread after what was posted before; functions that are posted later are dropped with this object. The
+  // owner calls this before it destroys the object: functions that still run may reach this object through the owner.
   void Stop();
 
   void Post(std::function<void()> work);

@@ -130,7 +130,7 @@ void FarLeases::Placed(const Key& key, const Result<rules::Placement>& placed) {
     if (far.local || (fits_here && out_of_reach && far.message.strategy.group.empty())) return Stay(key);
     if (out_of_reach) return PlaceLater(key, kHeadGoneUs);
     const Strategy& strategy = far.message.strategy;
-    // What is pinned to a node that is gone is not wanted elsewhere, and that node does not come back.
+    // A request that is pinned to a dead node fails: the node does not come back.
     const bool pinned = !strategy.node.empty() && !strategy.soft;
     if (placed.status().code() == Code::kInfeasible && strategy.group.empty() && !pinned &&
         placer_.WaitsForANode(far.job, Cat(ToString(far.message.need), ToString(strategy)), placed.status(), false,

@@ -1,4 +1,4 @@
-"""Searchers, under Ray's names. Those of the C++ library need no other package."""
+"""Searchers, under Ray's names. The native searchers need no other package."""
 from __future__ import annotations
 
 from typing import Any
