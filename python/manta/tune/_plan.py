@@ -403,7 +403,12 @@ class _LaterLoop:
 
 
 def _amounts(amounts: dict[str, float]) -> str:
-    return ", ".join(f"{value:g} {name}" for name, value in sorted(amounts.items()) if name != "object_store_memory")
+    """As "2 CPU, 16.5 GiB memory": without the resources that only name a node or its store."""
+    parts = []
+    for name, value in sorted(amounts.items()):
+        if name != "object_store_memory" and not name.startswith("node:"):
+            parts.append(f"{value / (1 << 30):.1f} GiB memory" if name == "memory" else f"{value:g} {name}")
+    return ", ".join(parts)
 
 
 def _new_folder(root: str, name: str) -> str:
