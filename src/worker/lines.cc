@@ -94,7 +94,8 @@ class Table {
     Reader header(reader_.Take(reader_.Fixed(offset_bytes_)));
     least_ = header.Fixed(1);
     header.Fixed(2);  // operations per instruction, is_stmt
-    base_ = static_cast<signed char>(header.Fixed(1));
+    const auto base = static_cast<std::int64_t>(header.Fixed(1));  // a signed byte
+    base_ = base < 128 ? base : base - 256;
     range_ = header.Fixed(1);
     first_special_ = header.Fixed(1);
     lengths_ = header.Take(first_special_ - std::min<std::uint64_t>(first_special_, 1));
