@@ -376,7 +376,10 @@ TEST_F(WaitingTest, ACallerOnItsWorkersCoreTakesNoTokenToSpin) {
   EXPECT_EQ(Get(entry), 42U);
   internal::Release(entry);
   while (worker.core.load() == -1) std::this_thread::yield();  // it is about to sleep, and has no more to do
-  servers_.front()->lane().asleep.store(0);
+  {
+    const std::lock_guard lock(servers_mutex_);  // the server may run before it is in the list
+    servers_.front()->lane().asleep.store(0);
+  }
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
