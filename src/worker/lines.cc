@@ -93,7 +93,7 @@ class Table {
     address_bytes_ = version_ == 5 ? static_cast<std::size_t>(reader_.Fixed(2) & 0xff) : 8;
     Reader header(reader_.Take(reader_.Fixed(offset_bytes_)));
     least_ = header.Fixed(1);
-    header.Fixed(2);  // operations per instruction, is_stmt
+    header.Fixed(2);                                               // operations per instruction, is_stmt
     const auto base = static_cast<std::int64_t>(header.Fixed(1));  // a signed byte
     base_ = base < 128 ? base : base - 256;
     range_ = header.Fixed(1);
