@@ -74,8 +74,8 @@ bool HasChildren(pid_t pid) {
   return static_cast<bool>(children >> child);
 }
 
-// Of one whose connection is closed. If it has workers, it ends them and what they have started
-// (worker/fork_server.h), which takes some milliseconds.
+// Ends a fork server whose connection is closed. The fork server first ends its workers and the processes that they
+// have started (worker/fork_server.h), which takes some milliseconds.
 void End(pid_t pid, int pidfd) {
   if (pidfd >= 0 && HasChildren(pid)) {
     pollfd ended{pidfd, POLLIN, 0};

@@ -28,9 +28,9 @@ struct JournalOrder {
   wire::JournalUse use = wire::JournalUse::kCopy;
 };
 
-// `ranges` of the journal in that file, which must not change until `done`: when the other end has all of them, or has
-// refused one, or its connection has ended. What is sent is mapped: the file may be closed. `done` may be called at
-// once.
+// Sends `ranges` of the journal in that file. The ranges must not change before `done` is called: when the other end
+// has all of them, has refused one, or its connection has ended. The sender maps the file, so the caller may close it.
+// `done` may be called at once.
 void SendJournal(NodeLinks& links, const JournalOrder& order, const base::Fd& journal, std::vector<JournalRange> ranges,
                  std::function<void(const Status&)> done);
 

@@ -12,7 +12,7 @@ struct JournalRange {
   std::uint64_t bytes = 0;
 };
 
-// What is there.
+// The bytes of a journal at an offset.
 struct JournalPart {
   std::uint64_t offset = 0;
   std::string bytes;
